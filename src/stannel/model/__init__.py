@@ -1,0 +1,1 @@
+"""The nouns of the engine: frozen structs and pure functions over them."""
