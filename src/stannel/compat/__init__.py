@@ -1,0 +1,1 @@
+"""Lets DAG files written for Apache Airflow run as they are."""

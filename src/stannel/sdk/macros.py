@@ -1,0 +1,19 @@
+"""Functions for templates: `{{ macros.ds_add(ds, 7) }}`."""
+
+import json
+import time
+import uuid
+from datetime import datetime, timedelta
+from random import random
+
+__all__ = ["datetime", "ds_add", "ds_format", "json", "random", "time", "timedelta", "uuid"]
+
+
+def ds_add(ds: str, days: int) -> str:
+    """The day that lies `days` after (or before, if negative) a `YYYY-MM-DD` day."""
+    return (datetime.fromisoformat(ds) + timedelta(days=days)).strftime("%Y-%m-%d")
+
+
+def ds_format(ds: str, input_format: str, output_format: str) -> str:
+    """A date text in another format."""
+    return datetime.strptime(str(ds), input_format).strftime(output_format)  # noqa: DTZ007

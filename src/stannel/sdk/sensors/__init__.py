@@ -1,0 +1,24 @@
+"""The sensors that come with the SDK."""
+
+from stannel.sdk.sensors.base import BaseSensorOperator, PokeReturnValue, poke_mode_only
+from stannel.sdk.sensors.bash import BashSensor
+from stannel.sdk.sensors.external_task import ExternalTaskMarker, ExternalTaskSensor
+from stannel.sdk.sensors.filesystem import FileSensor
+from stannel.sdk.sensors.python import PythonSensor
+from stannel.sdk.sensors.temporal import DateTimeSensor, DayOfWeekSensor, TimeDeltaSensor, TimeSensor, WeekDay
+
+__all__ = [
+    "BaseSensorOperator",
+    "BashSensor",
+    "DateTimeSensor",
+    "DayOfWeekSensor",
+    "ExternalTaskMarker",
+    "ExternalTaskSensor",
+    "FileSensor",
+    "PokeReturnValue",
+    "PythonSensor",
+    "TimeDeltaSensor",
+    "TimeSensor",
+    "WeekDay",
+    "poke_mode_only",
+]
