@@ -1,0 +1,1 @@
+"""Answers what running tasks ask, from the store."""

@@ -1,0 +1,1 @@
+"""Runs one attempt in a process of its own and stays with it to the end."""
