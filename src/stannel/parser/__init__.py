@@ -1,0 +1,1 @@
+"""Watches the DAG folder and keeps the store's picture of it current."""
