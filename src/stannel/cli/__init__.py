@@ -1,0 +1,1 @@
+"""The command line: wires programs together, and shows people what is in the store."""
