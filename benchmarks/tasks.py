@@ -11,9 +11,11 @@ def main() -> None:
     floor = fork_floor.forks_per_second(options.parallelism)
     stannel = tasks_per_second(stannel_side, options)
     floor = max(floor, fork_floor.forks_per_second(options.parallelism))
+    serial = fork_floor.forks_per_second(1)
     airflow = tasks_per_second(airflow_side, options) if options.against_airflow else None
     harness.print_result(
         "tasks", "tasks/s", "higher", stannel, airflow, fork_floor=floor, of_floor=stannel / floor,
+        serial_floor=serial, of_serial_floor=stannel / serial,
         tasks=options.count, parallelism=options.parallelism, store=options.store,
     )  # fmt: skip
 
