@@ -238,3 +238,27 @@ def test_a_database_that_is_away_for_seconds_costs_no_task(tmp_path: Path, outag
             time.sleep(0.1)
         assert {one.try_number for one in engine.tasks(run).values()} == {1}
         assert engine.store.upkeep.check() == []
+
+
+def test_callbacks_run_though_every_slot_is_taken(tmp_path: Path) -> None:
+    source = """
+        import os, signal
+        from stannel.sdk import DAG, task
+        def note(context):
+            with open(os.environ["STORY_NOTES"], "a") as notes:
+                notes.write("called back\\n")
+        with DAG("dies", schedule=None):
+            @task(on_failure_callback=note)
+            def dies(): os.kill(os.getpid(), signal.SIGKILL)
+            dies()
+    """
+    # One slot: it frees itself for the gated task the moment the other one has died.
+    with Engine(tmp_path, settings={"STANNEL__CORE__PARALLELISM": "1"}) as engine:
+        engine.environ |= {"STORY_GO": str(tmp_path / "go"), "STORY_NOTES": str(tmp_path / "notes")}
+        engine.add_dag_file("dies.py", source)
+        engine.add_dag_file("gated.py", GATED)
+        engine.start()
+        engine.trigger("dies")
+        engine.trigger("gated")
+        engine.wait_until((tmp_path / "notes").exists, seconds=20, what="the callback did not run")
+        open_the_gate(engine)

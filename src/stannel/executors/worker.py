@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 # So many times the lease's length without an answer, and the attempts are stopped. A database that is restarted is
 # back before; a worker that alone is cut off runs beside whoever took its attempts over for no longer than this.
 _CUT_OFF = 10
+_CALLBACKS_PER_BEAT = 2
 LEASE_LOST = 75
 _PAUSE_AFTER_ERROR = 1.0
 _STOPPED = "the worker was stopped"
@@ -239,6 +240,9 @@ class Worker:
                 self._running[attempt_id].supervision.cancel("it was taken away from this worker")
         await self._disown(mine - self._running.keys())
         await self._note_pids()
+        if not self._draining:
+            # Beside the slots: a worker whose slots are never free would otherwise never call back.
+            await self._claim_callbacks(_CALLBACKS_PER_BEAT)
 
     async def _note_pids(self) -> None:
         """Let people find the processes of attempts that run long enough to be looked for."""
