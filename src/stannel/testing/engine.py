@@ -94,7 +94,8 @@ class Engine:
         def is_ready() -> bool:
             if process.poll() is not None:
                 raise EngineTrouble(f"It ended with status {process.returncode} instead of getting ready", self._tail())
-            return b"ready" in self.output.read_bytes()[before:]
+            lines = self.output.read_bytes()[before:].splitlines()
+            return any(line.startswith(b"ready") for line in lines)
 
         self.wait_until(is_ready, seconds=seconds, what="it did not get ready")
         return process
