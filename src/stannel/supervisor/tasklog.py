@@ -21,17 +21,19 @@ _log = logging.getLogger(__name__)
 
 _FLUSH_SECONDS = 0.05
 _FLUSH_BYTES = 64 * 1024
-_LONGEST_NAME = 240
+# With its index and number beside it, an id stays within the 255 bytes of a file name.
+_LONGEST_NAME = 200
 _OWN_FIELDS = frozenset({"timestamp", "level", "logger"})
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 _reported_folders: set[str] = set()
 
 
 def log_path(base: Path, attempt: Attempt) -> Path:
-    """Where the attempt's log stands: `dag_id=D/run_id=R/task_id=T[/map_index=M]/attempt=N.log` under `base`."""
-    index = "" if attempt.map_index == UNMAPPED else f"/map_index={attempt.map_index}"
+    """Where the attempt's log stands: `dag_id=D/run_id=R/task_id=T[.map_index=M].attempt=N.log` under `base`."""
+    # One folder per run: a folder per task would cost every short task more than its log.
+    index = "" if attempt.map_index == UNMAPPED else f".map_index={attempt.map_index}"
     dag_id, run_id, task_id = (_as_file_name(name) for name in (attempt.dag_id, attempt.run_id, attempt.task_id))
-    return base / f"dag_id={dag_id}/run_id={run_id}/task_id={task_id}{index}/attempt={attempt.try_number}.log"
+    return base / f"dag_id={dag_id}/run_id={run_id}/task_id={task_id}{index}.attempt={attempt.try_number}.log"
 
 
 class TaskLog:
@@ -132,7 +134,7 @@ class TaskLog:
             raise
 
     def _complain(self, error: OSError) -> None:
-        folder = str(self.path.parents[min(3, len(self.path.parents) - 1)])
+        folder = str(self.path.parents[min(2, len(self.path.parents) - 1)])
         if folder not in _reported_folders:
             _reported_folders.add(folder)
             _log.error("The log %s cannot be written (%s); tasks go on, their lines are dropped.", self.path, error)

@@ -149,7 +149,7 @@ class Engine:
     def task_log(self, run: Run, task_id: str, attempt: int = 1) -> str:
         """What the attempt's log holds."""
         folder = self.settings.logging.base_log_folder
-        file = folder / f"dag_id={run.dag_id}/run_id={run.run_id}/task_id={task_id}/attempt={attempt}.log"
+        file = folder / f"dag_id={run.dag_id}/run_id={run.run_id}/task_id={task_id}.attempt={attempt}.log"
         return file.read_text()
 
     def leases(self, kind: str) -> list[Lease]:
