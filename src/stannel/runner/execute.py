@@ -190,13 +190,17 @@ def _forget_earlier_attempts(startup: StartupDetails) -> None:
 
 
 def prepare(context: Context) -> Any:
-    """The task to run: a copy with this instance's arguments, references resolved and templates rendered."""
+    """The task to run, with this instance's arguments, references resolved and templates rendered.
+
+    The DAG's own task keeps the fields its author wrote.
+    """
     task, ti = context["task"], context["ti"]
     if task.is_mapped:
         if ti.map_index == UNMAPPED:
             raise AirflowException(f"The task {task.task_id!r} is mapped, but this instance has no map index.")
         task = task.unmap(ti.map_index, context)
-    else:
+    elif any(getattr(task, field) for field in task.template_fields):
+        # Only what will be filled in: a copy touches all that the task holds, and in a fork each touch copies a page.
         task = copy.copy(task)
     context["task"] = ti.task = task
     _fill_fields(task, context)
