@@ -1,6 +1,6 @@
 """Every error Stannel raises on purpose: a sentence for people, attributes for programs."""
 
-import difflib
+import importlib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,7 +25,9 @@ def _rebuild(kind: type[StannelError], args: tuple[Any, ...], state: dict[str, A
 def closest(given: str, known: Iterable[str], limit: int = 3) -> list[str]:
     """The known names that `given` was probably meant to be, best first. Empty: nothing is near."""
     by_folded = {name.casefold(): name for name in known}
-    return [by_folded[name] for name in difflib.get_close_matches(given.casefold(), by_folded, n=limit, cutoff=0.6)]
+    # Loaded when something went wrong: no process that does well has to hold it.
+    near = importlib.import_module("difflib").get_close_matches
+    return [by_folded[name] for name in near(given.casefold(), by_folded, n=limit, cutoff=0.6)]
 
 
 def did_you_mean(suggestions: Sequence[str]) -> str:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 
 ALLOWED = {"stannel", "msgspec"}
+# Few tasks need them, and each makes every fork of every task dearer: the first four map libraries of their own.
+KEPT_OUT = {"asyncio", "hashlib", "shutil", "ssl", "difflib", "random", "subprocess", "tempfile"}
 
 PROGRAM = """
 import sys
@@ -26,3 +28,10 @@ def test_the_sdk_loads_only_a_short_fixed_list_of_modules():
 
 def test_a_foreign_module_would_be_seen():
     assert modules_loaded_by("jinja2") == {"jinja2", "markupsafe"}
+
+
+def test_what_few_tasks_need_is_not_in_the_process_they_are_forked_from():
+    program = "import sys\nfrom stannel.runner.rehearsal import rehearse\nrehearse()\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert "stannel.runner.execute" in done.stdout.split()
+    assert KEPT_OUT.isdisjoint(done.stdout.split())

@@ -42,7 +42,9 @@ from stannel.sdk.exceptions import (
 )
 from stannel.sdk.log import TASK_LOGGER
 from stannel.sdk.operator import template_engine
+from stannel.sdk.operators.bash import BashOperator, shells
 from stannel.sdk.references import XCOM_RETURN_KEY, resolved
+from stannel.sdk.sensors.bash import BashSensor
 from stannel.sdk.template_marks import needs_rendering, task_needs_rendering
 from stannel.sdk.timezone import as_moment
 from stannel.sdk.xcom import XCom
@@ -81,6 +83,8 @@ def preload(dags: Mapping[str, DAG]) -> None:
         template_engine()
     if any(_is_async(task) for dag in dags.values() for task in dag.tasks):
         _event_loops()
+    if any(_is_mapped_bash(task) for dag in dags.values() for task in dag.tasks):
+        shells()
 
 
 def execute_callback(
@@ -259,6 +263,11 @@ def _run(task: Any, context: Context) -> Any:
 
 def _is_async(task: Any) -> bool:
     return any(inspect.iscoroutinefunction(getattr(task, name, None)) for name in ("execute", "python_callable"))
+
+
+def _is_mapped_bash(task: Any) -> bool:
+    # One that is not mapped has loaded what it needs already.
+    return task.is_mapped and issubclass(task.operator_class, BashOperator | BashSensor)
 
 
 def _event_loops() -> Any:

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta, tzinfo
@@ -191,7 +191,8 @@ class DAG:
             command += ["--logical-date", logical_date.isoformat()]
         if run_conf:
             command += ["--conf", json.dumps(run_conf)]
-        return subprocess.run(command, check=False).returncode
+        # Not subprocess: every process that tasks are forked from would hold it.
+        return os.spawnv(os.P_WAIT, sys.executable, command)  # noqa: S606
 
     def __repr__(self) -> str:
         return f"<DAG: {self.dag_id}>"

@@ -1,6 +1,5 @@
 """Import one DAG file and collect its DAGs; whatever goes wrong names the file and the author's line."""
 
-import hashlib
 import importlib.machinery
 import importlib.util
 import os
@@ -50,7 +49,8 @@ def load_dags(path: str | Path, dags_folder: str | Path) -> LoadedFile:
 
 def module_name(path: Path) -> str:
     """The name a DAG file is imported under: its own, made unique, and the same in every process."""
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    # Not hashlib: the library behind it would be part of every process forked from here.
+    digest = importlib.util.source_hash(str(path).encode()).hex()
     stem = "".join(character if character.isalnum() else "_" for character in path.stem)
     return f"stannel_dag_{digest}_{stem}"
 

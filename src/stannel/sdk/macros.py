@@ -1,12 +1,23 @@
 """Functions for templates: `{{ macros.ds_add(ds, 7) }}`."""
 
+import importlib
 import json
 import time
 import uuid
 from datetime import datetime, timedelta
-from random import random
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from random import random
 
 __all__ = ["datetime", "ds_add", "ds_format", "json", "random", "time", "timedelta", "uuid"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "random":
+        # Loaded on first use: every process that holds the module must seed it again after its fork.
+        return importlib.import_module("random").random
+    raise AttributeError(f"macros has no {name!r}")
 
 
 def ds_add(ds: str, days: int) -> str:

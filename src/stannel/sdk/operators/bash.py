@@ -1,11 +1,7 @@
 """Tasks that run a bash command."""
 
-import logging
+import importlib
 import os
-import shutil
-import signal
-import subprocess
-import tempfile
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,51 +9,10 @@ from typing import Any
 from stannel.sdk.exceptions import AirflowException, AirflowSkipException
 from stannel.sdk.operator import BaseOperator
 
-_KILL_PATIENCE = 5.0
 
-
-class Shell:
-    """Runs one bash command at a time; what it prints is logged."""
-
-    def __init__(self, log: logging.Logger, encoding: str = "utf-8") -> None:
-        self._log, self._encoding = log, encoding
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def run(self, command: str, folder: str, env: dict[str, str]) -> tuple[int, str]:
-        """Its exit code (128 and more: ended by a signal) and the last line it printed."""
-        self._log.info("Running %s", command)
-        last_line = ""
-        self._process = subprocess.Popen(
-            [shutil.which("bash") or "bash", "-c", command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            cwd=folder,
-            env=env,
-        )
-        try:
-            assert self._process.stdout is not None
-            with self._process.stdout as output:
-                for raw in output:
-                    last_line = raw.decode(self._encoding, errors="backslashreplace").rstrip()
-                    self._log.info("%s", last_line)
-            code = self._process.wait()
-        finally:
-            # Reached while still running only when the task is stopped or timed out.
-            self.stop()
-        return (code if code >= 0 else 128 - code), last_line
-
-    def stop(self) -> None:
-        """End the command if it still runs."""
-        process = self._process
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_KILL_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def shells() -> Any:
+    """The module that runs commands; it is loaded on first use."""
+    return importlib.import_module("stannel.sdk.shell")
 
 
 class BashOperator(BaseOperator):
@@ -84,7 +39,7 @@ class BashOperator(BaseOperator):
         self.output_encoding, self.output_processor = output_encoding, output_processor
         skip: Container[int] = () if skip_on_exit_code is None else skip_on_exit_code  # type: ignore[assignment]
         self.skip_on_exit_code = (skip,) if isinstance(skip, int) else skip
-        self._shell = Shell(self.log, output_encoding)
+        self._shell = shells().Shell(self.log, output_encoding)
 
     def get_env(self, context: Any) -> dict[str, str]:
         """The command's environment: this process's own unless `env` replaces it, and what the run is called."""
@@ -105,7 +60,7 @@ class BashOperator(BaseOperator):
     @contextmanager
     def _working_directory(self) -> Iterator[str]:
         if self.cwd is None:
-            with tempfile.TemporaryDirectory(prefix="stannel-") as folder:
+            with shells().TemporaryDirectory(prefix="stannel-") as folder:
                 yield folder
         elif not os.path.isdir(self.cwd):
             raise AirflowException(f"The working directory {self.cwd!r} does not exist or is not a directory.")

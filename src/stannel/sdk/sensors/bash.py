@@ -1,12 +1,11 @@
 """A sensor that asks a bash command."""
 
 import os
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
 from stannel.sdk.exceptions import AirflowFailException
-from stannel.sdk.operators.bash import Shell, run_environment
+from stannel.sdk.operators.bash import run_environment, shells
 from stannel.sdk.sensors.base import BaseSensorOperator
 
 
@@ -31,17 +30,17 @@ class BashSensor(BaseSensorOperator):
         super().__init__(**kwargs)
         self.bash_command, self.env, self.output_encoding = bash_command, env, output_encoding
         self.retry_exit_code = retry_exit_code
-        self._shell = Shell(self.log, output_encoding)
+        self._shell = shells().Shell(self.log, output_encoding)
 
     def poke(self, context: Any) -> bool:
         env = {**(os.environ if self.env is None else {}), **run_environment(context), **(self.env or {})}
-        with tempfile.TemporaryDirectory(prefix="stannel-") as folder:
+        with shells().TemporaryDirectory(prefix="stannel-") as folder:
             code, _ = self._shell.run(self.bash_command, folder, env)
         if code not in (0, self.retry_exit_code) and self.retry_exit_code is not None:
             raise AirflowFailException(
                 f"The command ended with exit code {code}; only {self.retry_exit_code} means that it is not yet time."
             )
-        return code == 0
+        return bool(code == 0)
 
     def on_kill(self) -> None:
         self._shell.stop()
