@@ -75,12 +75,12 @@ class ForkServer:
                 ready = poll.poll(0 if self._notices else None)
                 if not ready:
                     self._tell()
-                for fd, _ in ready:
-                    if fd == self._wake_reader:
-                        os.read(fd, 512)
-                        self._reap()
-                    else:
-                        self._follow_order()
+                elif ready[0][0] == self._control_fd:
+                    # Orders come first, one after the other: what is done between two forks copies pages.
+                    self._follow_order()
+                else:
+                    os.read(self._wake_reader, 512)
+                    self._reap()
         except (BrokenPipeError, ConnectionResetError):
             pass
         finally:
