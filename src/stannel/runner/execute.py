@@ -203,9 +203,12 @@ def prepare(context: Context) -> Any:
         if ti.map_index == UNMAPPED:
             raise AirflowException(f"The task {task.task_id!r} is mapped, but this instance has no map index.")
         task = task.unmap(ti.map_index, context)
-    elif any(getattr(task, field) for field in task.template_fields):
-        # Only what will be filled in: a copy touches all that the task holds, and in a fork each touch copies a page.
-        task = copy.copy(task)
+    else:
+        for field in task.template_fields:
+            # Only if there is something to fill in: a copy touches all that a task holds, and each touch copies a page.
+            if getattr(task, field):
+                task = copy.copy(task)
+                break
     context["task"] = ti.task = task
     _fill_fields(task, context)
     return task
@@ -252,7 +255,7 @@ def _run(task: Any, context: Context) -> Any:
     task.pre_execute(context)
     try:
         result = task.execute(context)
-        if inspect.isawaitable(result):
+        if result is not None and inspect.isawaitable(result):
             result = _event_loops().run(_awaited(result))
     except DownstreamTasksSkipped as skip:
         context["ti"].skip_downstream(skip.tasks)

@@ -1,7 +1,5 @@
 """How SDK functions reach the engine: one channel per task process, none while a DAG file is parsed."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 from stannel.protocol.replies import ErrorResponse, Reply
@@ -23,15 +21,19 @@ def current_channel() -> Channel | None:
     return _channel
 
 
-@contextmanager
-def use_channel(channel: Channel | None) -> Iterator[None]:
+class use_channel:  # noqa: N801 - read as a verb, in a `with` statement
     """Let SDK functions use this channel while the block runs."""
-    global _channel
-    outer, _channel = _channel, channel
-    try:
-        yield
-    finally:
-        _channel = outer
+
+    def __init__(self, channel: Channel | None) -> None:
+        self._channel = channel
+
+    def __enter__(self) -> None:
+        global _channel
+        self._outer, _channel = _channel, self._channel
+
+    def __exit__(self, *error: object) -> None:
+        global _channel
+        _channel = self._outer
 
 
 def ask(body: Request) -> Any:

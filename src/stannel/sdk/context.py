@@ -1,7 +1,6 @@
 """What a running task may know: a mapping whose values are computed when they are read."""
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
 from types import CodeType
 from typing import Any
 
@@ -109,11 +108,14 @@ def get_current_context() -> Context:
     return _current[-1]
 
 
-@contextmanager
-def use_context(context: Context) -> Iterator[None]:
+class use_context:  # noqa: N801 - read as a verb, in a `with` statement
     """Let `get_current_context()` give this context while the block runs."""
-    _current.append(context)
-    try:
-        yield
-    finally:
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        _current.append(self._context)
+
+    def __exit__(self, *error: object) -> None:
         _current.pop()

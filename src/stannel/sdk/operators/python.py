@@ -40,6 +40,8 @@ def determine_kwargs(
     shape = call_shape(function)
     if context is None:
         return dict(kwargs) if shape.takes_all else {name: kwargs[name] for name in shape.names if name in kwargs}
+    if not shape.names and not shape.takes_all:
+        return dict(kwargs)
     used = set(shape.positional(len(args)))
     if shape.takes_all:
         wanted = context.for_call(function)
