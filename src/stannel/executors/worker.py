@@ -6,6 +6,7 @@ It lives on a lease. A worker that cannot renew it for long stops its attempts a
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -41,6 +42,7 @@ _CUT_OFF = 10
 _CALLBACKS_PER_BEAT = 2
 LEASE_LOST = 75
 _PAUSE_AFTER_ERROR = 1.0
+_YOUNG_OBJECTS = 10_000
 _STOPPED = "the worker was stopped"
 _SETUP = "stannel.compat.airflow:install_if_absent"
 
@@ -301,6 +303,9 @@ def main() -> None:
     owner = parser.parse_args().owner
     settings = load_settings(stannel_home(os.environ), os.environ)
     log_to(settings)
+    # What was imported stays; looking for garbage in it again and again finds none.
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         sys.exit(runner.run(_run(settings, owner)))
 

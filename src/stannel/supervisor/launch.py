@@ -57,7 +57,7 @@ def wire_pairs() -> tuple[Wires, list[int]]:
     """Our ends, and the child's ends in the order comm, logs, stdout, stderr. `CannotStart`: none are left."""
     pairs: list[tuple[int, int]] = []
     try:
-        for make in (_socket_pair, _socket_pair, os.pipe, os.pipe):
+        for make in (_socket_pair, os.pipe, os.pipe, os.pipe):
             pairs.append(make())
             os.set_blocking(pairs[-1][0], False)
     except OSError as error:
