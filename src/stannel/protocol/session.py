@@ -25,6 +25,7 @@ _encoder = msgspec.msgpack.Encoder()
 _envelope = msgspec.msgpack.Decoder(list[Raw])
 _integer = msgspec.msgpack.Decoder(int)
 _map = msgspec.msgpack.Decoder(dict[str, Any])
+_usual_answer = msgspec.msgpack.Decoder(tuple[int, Reply | None, ErrorResponse | None])
 
 
 class Received(Struct, frozen=True):
@@ -174,6 +175,19 @@ def _reported(request_id: int, parts: list[Raw]) -> Reported | None:
 
 
 def _answer(payload: bytes) -> Answered:
+    try:
+        request_id, body, error = _usual_answer.decode(payload)
+    except UNREADABLE:
+        return _unusual_answer(payload)
+    if error is not None:
+        return Answered(request_id, None, error)
+    if isinstance(body, ErrorResponse):
+        return Answered(request_id, None, body)
+    return Answered(request_id, body, None)
+
+
+def _unusual_answer(payload: bytes) -> Answered:
+    """An answer in another shape, or one that cannot be read, taken apart to say what is wrong with it."""
     request_id, parts = _opened(payload)
     if len(parts) < 2:
         return _unreadable_answer(request_id, "it is nested too deeply")

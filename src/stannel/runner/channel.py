@@ -23,8 +23,8 @@ class SupervisorGone(BaseException):
 class SocketChannel:
     """Asks the supervisor. A signal that ends the task waits until the request under way is answered."""
 
-    def __init__(self, comm: int) -> None:
-        self._comm = comm
+    def __init__(self, comm: int = -1) -> None:
+        self.comm = comm
         self._session = RuntimeSession(frame_limit=FRAME_LIMIT)
         self._lock = threading.Lock()
         self._main = threading.get_ident()
@@ -76,17 +76,17 @@ class SocketChannel:
 
     def _send(self, frame: bytes) -> None:
         try:
-            sent = os.write(self._comm, frame)
+            sent = os.write(self.comm, frame)
             while sent < len(frame):
-                sent += os.write(self._comm, memoryview(frame)[sent:])
+                sent += os.write(self.comm, memoryview(frame)[sent:])
         except (BrokenPipeError, ConnectionResetError) as error:
             raise SupervisorGone from error
 
     def _received(self) -> bytes:
-        if self._patience is not None and not select.select([self._comm], [], [], self._patience)[0]:
+        if self._patience is not None and not select.select([self.comm], [], [], self._patience)[0]:
             raise SupervisorGone
         try:
-            data = os.read(self._comm, _CHUNK)
+            data = os.read(self.comm, _CHUNK)
         except ConnectionResetError as error:
             raise SupervisorGone from error
         if not data:

@@ -35,7 +35,9 @@ _PLACE = msgspec.msgpack.Decoder(tuple[str, str])
 _signal: Any = importlib.import_module("_signal")
 
 _loaded: LoadedFile | None = None
+# Made before the fork: each object that a fork has to make touches the pages of its class and of all that makes it up.
 _lines = JsonLines()
+_channel = SocketChannel()
 
 
 def load(path: str, folder: str) -> Iterable[str]:
@@ -66,9 +68,9 @@ def run(args: bytes, fds: list[int]) -> NoReturn:
         os.close(stdout)
         os.close(stderr)
         _lines.fd = logs
-        channel = SocketChannel(comm)
-        _signal.signal(_signal.SIGTERM, channel.stop)
-        _attempt(channel, args)
+        _channel.comm = comm
+        _signal.signal(_signal.SIGTERM, _channel.stop)
+        _attempt(_channel, args)
         code = 0
     except SupervisorGone:
         _complain("The supervisor is gone; the attempt ends here.\n")
