@@ -11,6 +11,8 @@ from msgspec import Struct
 LONGEST_TEXT = 32 * 1024
 MOST_FDS = 16
 _BUFFER = 64 * 1024
+# Put together once, and a plain number: every order would go through Python's enums, and make a fork copy their pages.
+_AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
 _ANCILLARY = socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
 
 
@@ -77,7 +79,7 @@ def send_order(control: socket.socket, order: Order, fds: Sequence[int] = ()) ->
 
 def receive_order(control: socket.socket) -> tuple[Order, list[int]] | None:
     """The next order and its descriptors. None: the other side is gone. `BlockingIOError`: none is waiting."""
-    data, ancillary, _, _ = control.recvmsg(_BUFFER, _ANCILLARY, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+    data, ancillary, _, _ = control.recvmsg(_BUFFER, _ANCILLARY, _AT_ONCE)
     if not data:
         return None
     fds = array.array("i")
