@@ -192,3 +192,19 @@ def test_variables_and_connections_of_the_airflow_environment_are_read(monkeypat
     monkeypatch.setenv("AIRFLOW_CONN_DB", "postgres://u:p@h:5432/s")
     assert sdk.Variable.get("city") == "Bern"
     assert sdk.BaseHook.get_connection("db").port == 5432
+
+
+def test_assets_are_found_where_old_and_new_files_look_for_them() -> None:
+    from airflow.datasets import Dataset as OldDataset
+    from airflow.providers.common.compat.assets import Asset as ProviderAsset
+    from airflow.sdk import Asset, AssetWatcher, Metadata, asset
+    from airflow.sdk.definitions.asset import AssetNameRef, AssetUniqueKey
+    from airflow.timetables.assets import AssetOrTimeSchedule
+    from airflow.timetables.datasets import DatasetOrTimeSchedule
+
+    assert Asset is ProviderAsset is sdk.Asset
+    assert issubclass(OldDataset, Asset)
+    assert DatasetOrTimeSchedule is AssetOrTimeSchedule is sdk.AssetOrTimeSchedule
+    assert isinstance(Asset.ref(name="a"), AssetNameRef)
+    assert AssetUniqueKey("a", "b").uri == "b"
+    assert (AssetWatcher, Metadata, asset) == (sdk.AssetWatcher, sdk.Metadata, sdk.asset)

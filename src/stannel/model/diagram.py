@@ -7,7 +7,17 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from stannel.model.states import ATTEMPT_MOVES, RUN_MOVES, TASK_MOVES, AttemptState, RunState, State, TaskState
+from stannel.model.states import (
+    ATTEMPT_MOVES,
+    RUN_MOVES,
+    TASK_MOVES,
+    TRIGGER_MOVES,
+    AttemptState,
+    RunState,
+    State,
+    TaskState,
+    TriggerState,
+)
 
 _COMMAND = "python -m stannel.model.diagram docs/concepts/states.md"
 
@@ -16,7 +26,7 @@ _PAGE = f"""\
 
 <!-- Generated from the tables of moves in src/stannel/model/states.py. To write it again: {_COMMAND} -->
 
-Every change of state is a move in one of three tables. A move that is not in its table cannot be written: the statement
+Every change of state is a move in one of four tables. A move that is not in its table cannot be written: the statement
 that would make it names the states it may start from, and changes nothing when somebody else was faster.
 
 ## A run
@@ -38,6 +48,14 @@ The drawing leaves out what is possible almost everywhere: {{anywhere}}. The who
 One try at a task instance. Whatever comes after `running` is final; a retry is a new attempt.
 
 {{attempts}}
+
+## A trigger
+
+What a deferred task waits for. No row is `gone`: a trigger that fired, failed or was stopped is deleted. One that a
+person ended is `killed` until its `on_kill` has been called for, once; one whose wait took too long is `ended` until
+its owner has stopped it.
+
+{{triggers}}
 """
 
 
@@ -54,6 +72,7 @@ def states_page() -> str:
         anywhere=_anywhere(everywhere),
         table=_table(TASK_MOVES),
         attempts=_diagram(ATTEMPT_MOVES, start=AttemptState.QUEUED),
+        triggers=_diagram(TRIGGER_MOVES, start=TriggerState.WAITING),
     )
 
 

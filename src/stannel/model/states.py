@@ -1,4 +1,4 @@
-"""Every state of a run, a task instance and an attempt, and the one table of moves between them.
+"""Every state of a run, a task instance, an attempt and a trigger, and the one table of moves between them.
 
 A verb that wants to change a state names its move here; what is not in the table cannot be written.
 """
@@ -50,7 +50,19 @@ class AttemptState(StrEnum):
     CANCELLED = "cancelled"
 
 
-R, T, A = RunState, TaskState, AttemptState
+class TriggerState(StrEnum):
+    """How a wait stands. No row is `GONE`: a trigger that fired, failed or was stopped is deleted."""
+
+    WAITING = "waiting"
+    # The wait is over without the trigger's doing (a timeout): whoever runs it is to stop it.
+    ENDED = "ended"
+    # A person ended the wait: the trigger's `on_kill` is owed; once `KILLING`, its owner has been told, once.
+    KILLED = "killed"
+    KILLING = "killing"
+    GONE = "gone"
+
+
+R, T, A, W = RunState, TaskState, AttemptState, TriggerState
 
 RUN_MOVES: Mapping[RunState, frozenset[RunState]] = {
     R.QUEUED: frozenset({R.RUNNING, R.SUCCESS, R.FAILED}),
@@ -64,7 +76,8 @@ _BY_USER = frozenset({T.SUCCESS, T.FAILED, T.SKIPPED})
 
 TASK_MOVES: Mapping[TaskState, frozenset[TaskState]] = {
     T.NONE: frozenset({T.SCHEDULED, T.UPSTREAM_FAILED, T.REMOVED}) | _BY_USER,
-    T.SCHEDULED: frozenset({T.QUEUED, T.NONE, T.REMOVED}) | _BY_USER,
+    # A task that starts from its trigger waits before any worker has seen it.
+    T.SCHEDULED: frozenset({T.QUEUED, T.DEFERRED, T.NONE, T.REMOVED}) | _BY_USER,
     T.QUEUED: frozenset({T.RUNNING, T.SCHEDULED, T.NONE, T.UP_FOR_RETRY, T.REMOVED}) | _BY_USER,
     T.RUNNING: frozenset({T.UP_FOR_RETRY, T.UP_FOR_RESCHEDULE, T.DEFERRED, T.NONE, T.REMOVED}) | _BY_USER,
     T.DEFERRED: frozenset({T.SCHEDULED, T.UP_FOR_RETRY, T.NONE, T.REMOVED}) | _BY_USER,
@@ -85,12 +98,20 @@ ATTEMPT_MOVES: Mapping[AttemptState, frozenset[AttemptState]] = {
     **{end: frozenset() for end in sorted(_ATTEMPT_ENDS)},
 }
 
+TRIGGER_MOVES: Mapping[TriggerState, frozenset[TriggerState]] = {
+    W.WAITING: frozenset({W.ENDED, W.KILLED, W.GONE}),
+    W.ENDED: frozenset({W.GONE}),
+    W.KILLED: frozenset({W.KILLING, W.GONE}),
+    W.KILLING: frozenset({W.GONE}),
+    W.GONE: frozenset(),
+}
+
 RUN_ENDS = frozenset({R.SUCCESS, R.FAILED})
 TASK_ENDS = frozenset({T.SUCCESS, T.FAILED, T.SKIPPED, T.UPSTREAM_FAILED, T.REMOVED})
 HOLDS_SLOT = frozenset({T.QUEUED, T.RUNNING})
 FAILURES = frozenset({T.FAILED, T.UPSTREAM_FAILED})
 
-State = TypeVar("State", RunState, TaskState, AttemptState)
+State = TypeVar("State", RunState, TaskState, AttemptState, TriggerState)
 
 
 def moves_from(state: State) -> frozenset[State]:
@@ -116,4 +137,5 @@ _TABLES: dict[type[StrEnum], Mapping[Any, frozenset[Any]]] = {
     RunState: RUN_MOVES,
     TaskState: TASK_MOVES,
     AttemptState: ATTEMPT_MOVES,
+    TriggerState: TRIGGER_MOVES,
 }

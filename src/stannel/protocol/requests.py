@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
+from msgspec import field
+
 from stannel.protocol.data import AssetProfile, HITLUser, Instant, JsonMap, Message, TaskInstanceState
 
 
@@ -213,6 +215,21 @@ class ClearAssetStateStoreByUri(Message, frozen=True):
     uri: str
 
 
+class ChangeStateStore(Message, frozen=True, kw_only=True):
+    """Stannel's own: changes to several keys of one task instance or asset, all or none, if all is as expected.
+
+    A value of nil in `expect` says that there is no such key. If the `OKResponse` is not `ok`, nothing was done.
+    """
+
+    ti_id: str | None = None
+    name: str | None = None
+    uri: str | None = None
+    put: JsonMap = field(default_factory=dict)
+    expires_at: dict[str, Instant] = field(default_factory=dict)
+    remove: list[str] = field(default_factory=list)
+    expect: JsonMap = field(default_factory=dict)
+
+
 class GetAssetByName(Message, frozen=True):
     name: str
 
@@ -404,6 +421,7 @@ Request: TypeAlias = (
     | DeleteAssetStateStoreByUri
     | ClearAssetStateStoreByName
     | ClearAssetStateStoreByUri
+    | ChangeStateStore
     | GetAssetByName
     | GetAssetByUri
     | GetAssetsByAlias

@@ -5,14 +5,18 @@ from typing import Any
 
 import msgspec
 
+from stannel.model.state_store import TaskScope
 from stannel.protocol.replies import StartupDetails
 from stannel.protocol.requests import GetPrevSuccessfulDagRun, GetTICount
+from stannel.runner.assets import InletEvents, OutletEvents, TriggeringAssetEvents
 from stannel.sdk import comms, macros
 from stannel.sdk.connection import Connection
 from stannel.sdk.context import Context
 from stannel.sdk.exceptions import AirflowNotFoundException
 from stannel.sdk.notset import NOTSET
 from stannel.sdk.params import ParamsDict
+from stannel.sdk.state_store import TaskStateStore
+from stannel.sdk.state_store_assets import AssetStateStores, has_assets
 from stannel.sdk.variable import Variable
 
 
@@ -98,6 +102,11 @@ def _instance_key(context: Context) -> str:
     return f"{ti.dag_id}__{ti.task_id}__{context['ds_nodash']}"
 
 
+def _task_state_store(context: Context) -> TaskStateStore:
+    ti = context["ti"]
+    return TaskStateStore(ti.id, TaskScope(ti.dag_id, ti.run_id, ti.task_id, ti.map_index))
+
+
 class _Hidden(dict[str, Callable[[Context], Any]]):
     """Makers, with one shared by several variables that is not a variable itself."""
 
@@ -117,22 +126,28 @@ MAKERS: Mapping[str, Callable[[Context], Any]] = _Hidden(
         "ds": lambda context: _moment(context).strftime("%Y-%m-%d"),
         "ds_nodash": lambda context: _moment(context).strftime("%Y%m%d"),
         "expanded_ti_count": _instance_count,
-        "inlets": lambda context: [],
+        "inlet_events": lambda context: InletEvents(context["task"].inlets),
+        "inlets": lambda context: context["task"].inlets,
         "logical_date": lambda context: context["dag_run"].logical_date,
         "macros": lambda context: macros,
         "map_index_template": lambda context: context["task"].map_index_template,
-        "outlets": lambda context: [],
+        "outlet_events": lambda context: OutletEvents(context["task"].outlets),
+        "outlets": lambda context: context["task"].outlets,
         "params": _params,
+        "partition_date": lambda context: context["dag_run"].partition_date,
+        "partition_key": lambda context: context["dag_run"].partition_key,
         "prev_data_interval_end_success": _remembered_previous("data_interval_end"),
         "prev_data_interval_start_success": _remembered_previous("data_interval_start"),
         "prev_end_date_success": _remembered_previous("end_date"),
         "prev_start_date_success": _remembered_previous("start_date"),
         "run_id": lambda context: context["ti"].run_id,
         "task_instance": lambda context: context["ti"],
+        "task_state_store": _task_state_store,
+        "task_store": lambda context: context["task_state_store"],
         "task_instance_key_str": _instance_key,
         "templates_dict": lambda context: None,
         "test_mode": lambda context: False,
-        "triggering_asset_events": lambda context: {},
+        "triggering_asset_events": lambda context: TriggeringAssetEvents(context["dag_run"].consumed_asset_events),
         "ts": lambda context: _moment(context).isoformat(),
         "ts_nodash": lambda context: _moment(context).strftime("%Y%m%dT%H%M%S"),
         "ts_nodash_with_tz": lambda context: _moment(context).isoformat().replace("-", "").replace(":", ""),
@@ -155,4 +170,8 @@ def context_for(startup: StartupDetails, task: Any, ti: Any) -> Context:
     if run.conf is None:
         run = msgspec.structs.replace(run, conf={})
         ti.dag_run = run
-    return Context(MAKERS, ti=ti, task=task, dag_run=run)
+    context = Context(MAKERS, ti=ti, task=task, dag_run=run)
+    # Not among the makers: for a task without assets there is no such key at all.
+    if has_assets(task.inlets, task.outlets):
+        context["asset_state_store"] = AssetStateStores(task.inlets, task.outlets)
+    return context

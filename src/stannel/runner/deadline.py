@@ -15,11 +15,15 @@ from stannel.sdk.exceptions import AirflowTaskTimeout
 class Deadline:
     """`with deadline:` raises `AirflowTaskTimeout` once the block has run for too long; without a limit, nothing.
 
-    `channel` is the channel to use inside: half a request would leave it unusable, so the alarm waits for its end.
+    `used` is what the try took before, in other processes and waiting. If that was all there was, the alarm is not set
+    and `is_used_up` says so. `channel` is the channel to use inside: half a request would leave it unusable, so the
+    alarm waits for its end.
     """
 
-    def __init__(self, channel: Channel, limit: timedelta | None) -> None:
-        self._seconds = limit.total_seconds() if limit is not None else 0.0
+    def __init__(self, channel: Channel, limit: timedelta | None, used: timedelta = timedelta()) -> None:
+        self._limit = limit.total_seconds() if limit is not None else 0.0
+        self._seconds = max(0.0, self._limit - used.total_seconds())
+        self.is_used_up = self._limit > 0 and self._seconds == 0
         # Signals reach the main thread only; elsewhere the supervisor's own limit has to do.
         self._is_armed = self._seconds > 0 and threading.current_thread() is threading.main_thread()
         self._inner = channel
@@ -62,4 +66,4 @@ class Deadline:
             self._raise()
 
     def _raise(self) -> None:
-        raise AirflowTaskTimeout(f"the task ran longer than its execution_timeout of {self._seconds:g} s")
+        raise AirflowTaskTimeout(f"the task ran longer than its execution_timeout of {self._limit:g} s")

@@ -4,8 +4,9 @@ import copy
 import importlib
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from types import GeneratorType
 from typing import Any
 
 from stannel.errors import NotSerializable
@@ -20,16 +21,19 @@ from stannel.protocol.requests import (
     TaskState,
     Terminal,
 )
+from stannel.runner.assets import check_activity, drained, outlet_fields
 from stannel.runner.callbacks import run_callbacks
 from stannel.runner.channel import SupervisorGone
 from stannel.runner.context import context_for
 from stannel.runner.deadline import Deadline
+from stannel.runner.deferral import defer_task, resumption, used_before
 from stannel.runner.task_instance import RuntimeTaskInstance
 from stannel.runner.tracebacks import user_frames
 from stannel.sdk import comms
 from stannel.sdk.comms import Channel
 from stannel.sdk.context import Context, use_context
 from stannel.sdk.dags import DAG
+from stannel.sdk.deferral import load_triggers_of
 from stannel.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
@@ -39,6 +43,7 @@ from stannel.sdk.exceptions import (
     AirflowTaskTerminated,
     AirflowTaskTimeout,
     DownstreamTasksSkipped,
+    TaskDeferred,
 )
 from stannel.sdk.log import TASK_LOGGER
 from stannel.sdk.operator import template_engine
@@ -61,7 +66,7 @@ def execute(startup: StartupDetails, dags: Mapping[str, DAG], channel: Channel) 
     if task is None:
         # Not "removed": the engine knows the task, so the file here differs from the one it read, and nothing was done.
         return _give_up(startup)
-    deadline = Deadline(channel, task.execution_timeout)
+    deadline = Deadline(channel, task.execution_timeout, used_before(startup))
     with comms.use_channel(deadline.channel):
         ti = RuntimeTaskInstance(startup, task)
         context = context_for(startup, task, ti)
@@ -85,6 +90,7 @@ def preload(dags: Mapping[str, DAG]) -> None:
         _event_loops()
     if any(_is_mapped_bash(task) for dag in dags.values() for task in dag.tasks):
         shells()
+    load_triggers_of(task for dag in dags.values() for task in dag.tasks)
 
 
 def execute_callback(
@@ -128,12 +134,18 @@ def _outcome(startup: StartupDetails, context: Context, deadline: Deadline) -> T
         with deadline:
             _forget_earlier_attempts(startup)
             task = prepare(context)
+            if task.inlets or task.outlets:
+                check_activity(task, ti.id)
             run_callbacks(task, "execute", context)
-            result = _run(task, context)
+            result = _run(task, context, _work_of(task, startup, deadline))
             _push_result(task, ti, result)
-        return SucceedTask(end_date=_ended(ti, "success"), rendered_map_index=_map_index_label(context))
+            outlets = outlet_fields(context) if task.outlets else {}
+        label = _map_index_label(context)
+        return SucceedTask(end_date=_ended(ti, "success"), rendered_map_index=label, **outlets)
     except SupervisorGone:
         raise
+    except TaskDeferred as error:
+        return _deferred(error, context)
     except AirflowRescheduleException as error:
         moment = as_moment(error.reschedule_date)
         _log.info("The task will be started again at %s", moment.isoformat(timespec="seconds"))
@@ -147,6 +159,16 @@ def _outcome(startup: StartupDetails, context: Context, deadline: Deadline) -> T
     # SystemExit, KeyboardInterrupt and the timeout are no Exceptions, but they end the attempt all the same.
     except BaseException as error:  # noqa: BLE001
         return _failed(error, context)
+
+
+def _deferred(error: TaskDeferred, context: Context) -> Terminal:
+    try:
+        message = defer_task(error, context["task"], _map_index_label(context))
+    # What an author's serialize() raises, or what cannot travel, is a failure of the task like any other.
+    except Exception as wrong:  # noqa: BLE001
+        return _failed(wrong, context)
+    _ended(context["ti"], "deferred")
+    return message
 
 
 def _failed(error: BaseException, context: Context) -> Terminal:
@@ -189,6 +211,9 @@ def _run_outcome_callbacks(outcome: Terminal, context: Context) -> None:
 
 def _forget_earlier_attempts(startup: StartupDetails) -> None:
     ti = startup.ti
+    # A resumed task goes on; what it pushed before it waited is its own.
+    if startup.ti_context.next_method is not None:
+        return
     for key in startup.ti_context.xcom_keys_to_clear:
         comms.ask(DeleteXCom(key=key, dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, map_index=ti.map_index))
 
@@ -251,12 +276,22 @@ def _shown(value: Any) -> Any:
 # --- the run itself, and what it leaves ------------------------------------------------------------------------------
 
 
-def _run(task: Any, context: Context) -> Any:
+def _work_of(task: Any, startup: StartupDetails, deadline: Deadline) -> Callable[[Context], Any]:
+    """What this process is for: the task from its beginning, or what follows its wait."""
+    if startup.ti_context.next_method is None:
+        return task.execute  # type: ignore[no-any-return]
+    next_method, next_kwargs = resumption(startup.ti_context, is_used_up=deadline.is_used_up)
+    return lambda context: task.resume_execution(next_method, next_kwargs, context)
+
+
+def _run(task: Any, context: Context, work: Callable[[Context], Any]) -> Any:
     task.pre_execute(context)
     try:
-        result = task.execute(context)
+        result = work(context)
         if result is not None and inspect.isawaitable(result):
             result = _event_loops().run(_awaited(result))
+        if type(result) is GeneratorType:
+            result = drained(result, context)
     except DownstreamTasksSkipped as skip:
         context["ti"].skip_downstream(skip.tasks)
         result = None

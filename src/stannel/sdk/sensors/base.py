@@ -6,21 +6,27 @@ import time
 import zlib
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from stannel.errors import DagInvalid
 from stannel.sdk import environment, timezone
+from stannel.sdk.deferral import is_deferrable_by_default
 from stannel.sdk.exceptions import (
+    AirflowException,
     AirflowFailException,
     AirflowRescheduleException,
     AirflowSensorTimeout,
     AirflowSkipException,
     AirflowTaskTimeout,
+    DownstreamTasksSkipped,
+    TaskDeferralTimeout,
 )
 from stannel.sdk.operator import BaseOperator
+from stannel.triggers.base import BaseTrigger
 
 _MODES = ("poke", "reschedule")
 _WEEK = "604800"
+_LONGEST_WAIT = 100 * 365 * 86400.0
 # Twice as long sixty times over is longer than anybody waits, and still a number.
 _MOST_DOUBLINGS = 60
 
@@ -81,11 +87,9 @@ class BaseSensorOperator(BaseOperator):
         max_wait: timedelta | float | None = None,
         silent_fail: bool = False,
         never_fail: bool = False,
-        deferrable: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        refuse_deferral(self, deferrable, "mode='reschedule' frees the slot between two looks, too")
         if soft_fail and never_fail:
             raise self._wrong("soft_fail and never_fail are both given, but one of them is enough")
         self.soft_fail, self.silent_fail, self.never_fail = soft_fail, silent_fail, never_fail
@@ -132,11 +136,47 @@ class BaseSensorOperator(BaseOperator):
 
     def execute(self, context: Any) -> Any:
         try:
-            return self._look_until_done(context)
+            return self._wait(context)
         except AirflowTaskTimeout as error:
             if self._is_soft:
                 raise _skipped(error) from error
             raise
+
+    def _wait(self, context: Any) -> Any:
+        return self._look_until_done(context)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        """Go on after a wait. One that took too long is this sensor's timeout; a soft sensor is skipped, not failed."""
+        try:
+            result = super().resume_execution(next_method, next_kwargs, context)
+        except (AirflowException, AirflowTaskTimeout) as error:
+            self._raise_softened(error)
+        return self._later(result) if inspect.isawaitable(result) else result
+
+    async def _later(self, result: Any) -> Any:
+        try:
+            return await result
+        except (AirflowException, AirflowTaskTimeout) as error:
+            self._raise_softened(error)
+
+    def _raise_softened(self, error: BaseException) -> NoReturn:
+        if isinstance(error, AirflowSkipException | AirflowRescheduleException | DownstreamTasksSkipped):
+            raise error
+        if self._is_soft:
+            raise _skipped(error) from error
+        if isinstance(error, TaskDeferralTimeout):
+            words = f"Sensor has timed out; it waited as long as its timeout of {self.timeout:g} s allows."
+            raise AirflowSensorTimeout(words) from error
+        raise error
+
+    def timeout_left(self, context: Any) -> timedelta:
+        """What is left of this sensor's timeout, which counts from the first start of the try."""
+        ti = context["ti"]
+        left = self.timeout - (ti.start_date - ti.first_start_date).total_seconds()
+        if left <= 0:
+            raise self._timed_out(self.timeout - left)
+        # No moment is so far away that nobody could write it down.
+        return timedelta(seconds=min(left, _LONGEST_WAIT))
 
     def _look_until_done(self, context: Any) -> Any:
         ti = context.get("ti")
@@ -198,10 +238,30 @@ def _skipped(error: BaseException) -> AirflowSkipException:
     return AirflowSkipException(f"The sensor is skipped instead of failed: {type(error).__name__}: {error}")
 
 
-def refuse_deferral(task: BaseOperator, deferrable: bool, advice: str) -> None:
-    """Refuse `deferrable=True` where the author can see it: there is nobody yet to wait in the task's place."""
-    if deferrable:
-        raise task.invalid(f"deferrable=True is not offered yet; {advice}")
+class DeferrableSensor(BaseSensorOperator):
+    """A sensor that, if `deferrable`, looks once and then leaves the wait to a trigger; it has no process meanwhile."""
+
+    # The module of `stannel.triggers` that deferring needs, so that it can be loaded before processes are forked.
+    trigger_module: ClassVar[str]
+
+    def __init__(self, *, deferrable: bool | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.deferrable = is_deferrable_by_default() if deferrable is None else deferrable
+
+    def trigger_for(self, context: Any) -> BaseTrigger:
+        """What waits in this sensor's place."""
+        raise NotImplementedError(f"{type(self).__name__} has no trigger_for() method")
+
+    def _wait(self, context: Any) -> Any:
+        if not self.deferrable:
+            return super()._wait(context)
+        if not self._look(context):
+            timeout = self.timeout_left(context)
+            self.defer(trigger=self.trigger_for(context), method_name="execute_complete", timeout=timeout)
+        return None
+
+    def execute_complete(self, context: Any, event: Any = None) -> Any:
+        """The wait is over."""
 
 
 Sensor = TypeVar("Sensor", bound=type[BaseSensorOperator])

@@ -7,10 +7,12 @@ from typing import Any, ClassVar
 from stannel.model.states import RunState, TaskState
 from stannel.protocol.requests import GetDag, GetDRCount, GetTaskStates
 from stannel.sdk import building, comms
+from stannel.sdk.deferral import built_in
 from stannel.sdk.exceptions import AirflowException, AirflowFailException, AirflowRuntimeError, AirflowSkipException
 from stannel.sdk.operator import BaseOperator
 from stannel.sdk.operators.python import call_shape, determine_kwargs
-from stannel.sdk.sensors.base import BaseSensorOperator
+from stannel.sdk.sensors.base import DeferrableSensor
+from stannel.triggers.base import BaseTrigger
 
 
 class ExternalDagNotFoundError(AirflowException):
@@ -37,12 +39,13 @@ class ExternalTaskGroupFailedError(AirflowException):
     """A task of the group that is waited for reached one of the `failed_states`."""
 
 
-class ExternalTaskSensor(BaseSensorOperator):
+class ExternalTaskSensor(DeferrableSensor):
     """Waits for another DAG's run of the same logical date, or for tasks or a task group in it.
 
     `execution_delta` is subtracted from the logical date; `execution_date_fn` computes one date or several from it.
     """
 
+    trigger_module = "external_task"
     template_fields: Sequence[str] = (
         "external_dag_id",
         "external_task_id",
@@ -95,16 +98,47 @@ class ExternalTaskSensor(BaseSensorOperator):
 
     def poke(self, context: Any) -> bool:
         dates = self._dates(context)
-        shown = ", ".join(date.isoformat() for date in dates)
-        self.log.info("Looking for %s on %s", self._wanted(), shown)
+        self.log.info("Looking for %s on %s", self._wanted(), _shown(dates))
         if self.check_existence:
             self._check_existence(dates)
         if self._any_in(self.failed_states, dates):
-            words = f"{self._wanted()} reached one of the states {', '.join(self.failed_states)} on {shown}."
-            raise AirflowSkipException(words) if self.soft_fail else self._failure()(words)
+            raise self._ended_badly(dates)
         if self._any_in(self.skipped_states, dates):
-            raise AirflowSkipException(f"{self._wanted()} was skipped on {shown}.")
+            raise self._was_skipped(dates)
         return self._all_allowed(dates)
+
+    def trigger_for(self, context: Any) -> BaseTrigger:
+        trigger: BaseTrigger = built_in("external_task", "WorkflowTrigger")(
+            external_dag_id=self.external_dag_id,
+            logical_dates=self._dates(context),
+            external_task_ids=self._task_ids or None,
+            external_task_group_id=self.external_task_group_id,
+            failed_states=self.failed_states,
+            skipped_states=self.skipped_states,
+            allowed_states=self.allowed_states,
+            poke_interval=self.poke_interval,
+            soft_fail=self.soft_fail,
+        )
+        return trigger
+
+    def execute_complete(self, context: Any, event: Any = None) -> None:
+        """What the trigger saw decides how the sensor ends."""
+        status = event.get("status") if isinstance(event, dict) else None
+        if status == "success":
+            self.log.info("%s is there", self._wanted())
+        elif status == "skipped":
+            raise self._was_skipped(self._dates(context))
+        elif status == "failed":
+            raise self._ended_badly(self._dates(context))
+        else:
+            raise AirflowException(f"The wait for {self._wanted()} ended in a way nobody knows: {event!r}.")
+
+    def _ended_badly(self, dates: list[datetime]) -> AirflowException:
+        words = f"{self._wanted()} reached one of the states {', '.join(self.failed_states)} on {_shown(dates)}."
+        return AirflowSkipException(words) if self.soft_fail else self._failure()(words)
+
+    def _was_skipped(self, dates: list[datetime]) -> AirflowException:
+        return AirflowSkipException(f"{self._wanted()} was skipped on {_shown(dates)}.")
 
     # --- what is waited for ----------------------------------------------------------------------------------------
 
@@ -200,6 +234,10 @@ class ExternalTaskSensor(BaseSensorOperator):
             raise ExternalTaskGroupNotFoundError(f"There is no {self._wanted().removeprefix('the ')} to wait for.")
         for missing in self._missing({name for tasks in runs.values() for name in tasks}):
             raise ExternalTaskNotFoundError(f"DAG {self.external_dag_id!r} has no task {missing!r} to wait for.")
+
+
+def _shown(dates: list[datetime]) -> str:
+    return ", ".join(date.isoformat() for date in dates)
 
 
 def _is_not_found(error: AirflowRuntimeError) -> bool:
