@@ -24,6 +24,7 @@ from stannel.store.leases import Lease
 from stannel.store.opening import open_store
 from stannel.store.runs import NewRun
 from stannel.store.signals import wait
+from stannel.store.trigger_records import TriggerRecord
 
 Found = TypeVar("Found")
 
@@ -78,7 +79,11 @@ class Engine:
         return path
 
     def start(self, *command: str, seconds: float = 30.0) -> subprocess.Popen[bytes]:
-        """Start a program of the engine, `standalone` unless told otherwise; returns when it is ready."""
+        """Start a program of the engine, `standalone` unless told otherwise; returns when it is ready.
+
+        `standalone` has a triggerer in it. For triggerers that can be killed one by one start
+        `standalone --no-triggerer` and `triggerer`, as often as needed; the process that is returned has the pid.
+        """
         with self.output.open("ab") as out:
             before = out.tell()
             process = subprocess.Popen(
@@ -151,6 +156,20 @@ class Engine:
         folder = self.settings.logging.base_log_folder
         file = folder / f"dag_id={run.dag_id}/run_id={run.run_id}/task_id={task_id}.attempt={attempt}.log"
         return file.read_text()
+
+    def wait_for_states(self, run: Run, seconds: float = 30.0, **states: str) -> None:
+        """Return once these tasks of a run are in these states at the same time: `wait="deferred"`."""
+
+        def are_there() -> bool:
+            return self.states(run).items() >= states.items()
+
+        self.wait_until(are_there, seconds=seconds, what=f"the tasks of {run.run_id!r} did not become {states}")
+
+    def triggers(self, run: Run | None = None) -> list[TriggerRecord]:
+        """What tasks of this run, or of all, wait for now."""
+        if run is None:
+            return self.store.triggers.all(limit=None)
+        return self.store.triggers.all(dag_id=run.dag_id, run_id=run.run_id, limit=None)
 
     def leases(self, kind: str) -> list[Lease]:
         """The programs of a kind that are at work now."""
