@@ -144,7 +144,7 @@ def settings(home: Path, dags: Path, database: str, port: int, parallelism: int,
         for section, keys in sections.items()
         for key, value in keys.items()
     }
-    return harness.clean_environment(AIRFLOW_HOME=str(home), **flat)
+    return harness.clean_environment(AIRFLOW_HOME=str(home), PYTHONPATH=str(home / harness.CODE), **flat)
 
 
 @contextlib.contextmanager
@@ -153,18 +153,40 @@ def running(home: Path, dags: Path, *, store: str, parallelism: int, idle_sleep:
 
     `idle_sleep` is how long its scheduler sleeps when it found nothing to do: short is fast, and costs when idle.
     """
-    port = harness.free_port()
-    bin_folder = installed() / "bin"
-    with _database(home, store) as (address, query):
-        env = settings(home, dags, address, port, parallelism, idle_sleep)
-        env["PATH"] = f"{bin_folder}{os.pathsep}{env['PATH']}"
-        command = [str(bin_folder / "airflow"), "standalone"]
-        with harness.background(command, env, home / "standalone.log") as process:
-            yield Airflow(pid=process.pid, query=query, airflow=bin_folder / "airflow", env=env, port=port)
+    with (
+        database(home, store) as (address, query),
+        running_on(home, dags, address, query, parallelism, idle_sleep=idle_sleep) as engine,
+    ):
+        yield engine
 
 
 @contextlib.contextmanager
-def _database(home: Path, store: str) -> Iterator[tuple[str, Query]]:
+def running_on(
+    home: Path, dags: Path, address: str, query: Query, parallelism: int, *, idle_sleep: float = 0.1
+) -> Iterator[Airflow]:
+    """`airflow standalone` on a database that may hold something already."""
+    port = harness.free_port()
+    bin_folder = installed() / "bin"
+    env = settings(home, dags, address, port, parallelism, idle_sleep)
+    env["PATH"] = f"{bin_folder}{os.pathsep}{env['PATH']}"
+    command = [str(bin_folder / "airflow"), "standalone"]
+    with harness.background(command, env, home / "standalone.log") as process:
+        yield Airflow(pid=process.pid, query=query, airflow=bin_folder / "airflow", env=env, port=port)
+
+
+@contextlib.contextmanager
+def triggerer(home: Path, engine: Airflow, capacity: int) -> "Iterator[subprocess.Popen[bytes]]":
+    """Only `airflow triggerer`, on the database of an engine that is stopped."""
+    # Otherwise it takes 50 triggers at a time.
+    env = {**engine.env, "AIRFLOW__TRIGGERER__MAX_TRIGGER_TO_SELECT_PER_LOOP": str(capacity)}
+    command = [str(engine.airflow), "triggerer", "--skip-serve-logs", "--capacity", str(capacity)]
+    with harness.background(command, env, home / "triggerer.log") as process:
+        yield process
+
+
+@contextlib.contextmanager
+def database(home: Path, store: str) -> Iterator[tuple[str, Query]]:
+    """An empty database: its address, and how to ask it something."""
     if store == "sqlite":
         file = home / "airflow.db"
         yield f"sqlite:///{file}", lambda sql: _ask_sqlite(file, sql)

@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # The PostgreSQL launcher is the one the tests use.
 sys.path.insert(0, str(ROOT / "tests"))
 
+# Modules in this folder of an engine's home can be imported by its tasks and triggers.
+CODE = "code"
+
 Answer = TypeVar("Answer")
 
 
@@ -196,12 +199,23 @@ def idle_cpu_percent(root: int, seconds: float) -> float:
     return (cpu_seconds(root) - before) / (time.monotonic() - started) * 100
 
 
-def wait_for(question: Callable[[], Answer | None], what: str, seconds: float, every: float = 0.05) -> Answer:
-    """The first answer that is not None or False; TimeoutError naming `what` when there is none in time."""
+def wait_for(
+    question: Callable[[], Answer | None],
+    what: str,
+    seconds: float,
+    every: float = 0.05,
+    process: "subprocess.Popen[bytes] | None" = None,
+) -> Answer:
+    """The first answer that is not None or False; TimeoutError naming `what` when there is none in time.
+
+    When `process` ends there will be none either.
+    """
     deadline = time.monotonic() + seconds
     while True:
         if answer := question():
             return answer
+        if process is not None and process.poll() is not None:
+            raise RuntimeError(f"{what} did not happen: the process ended with code {process.returncode}")
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what} did not happen within {seconds:.0f} s")
         time.sleep(every)

@@ -3,21 +3,18 @@
 import contextlib
 import functools
 import os
-import sqlite3
 import statistics
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import airflow_side
 import harness
-import psycopg
 import stannel_side
+from rows import Execute, copy, numbers, writing
 
 LINKS = 20
 AIRFLOW_RUNS = 3
 PACE_MICROSECONDS = 60_000_000
 
-Execute = Callable[[str], list[tuple[object, ...]]]
 StartEngine = Callable[[], contextlib.AbstractContextManager[stannel_side.Stannel]]
 
 
@@ -84,9 +81,6 @@ def hop(engine: harness.Engine) -> float:
 
 def write_stannel_history(execute: Execute, runs: int, *, is_sqlite: bool) -> None:
     """Copy the first finished run of the chain `runs` times into the past: its task instances and attempts too."""
-    counting = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {runs})"
-    series = f"SELECT i FROM generate_series(1, {runs}) AS s(i)"
-    numbers = f"({counting} SELECT i FROM n WHERE {runs} > 0)" if is_sqlite else f"({series})"
     [(run,)] = execute("SELECT min(pk) FROM dag_run WHERE state = 'success'")
     earlier = f"- n.i * CAST({PACE_MICROSECONDS} AS BIGINT)"
     moved = {
@@ -94,7 +88,7 @@ def write_stannel_history(execute: Execute, runs: int, *, is_sqlite: bool) -> No
     }
     copy(
         execute, "dag_run", "r", {**moved, "pk": None, "run_id": "'past_' || n.i"},
-        f"dag_run AS r CROSS JOIN {numbers} AS n WHERE r.pk = {run}",
+        f"dag_run AS r CROSS JOIN {numbers(runs, is_sqlite=is_sqlite)} AS n WHERE r.pk = {run}",
     )  # fmt: skip
     copy(
         execute, "task_instance", "t", {"pk": None, "run_pk": "p.pk", "attempt_id": "t.attempt_id || p.pk"},
@@ -116,46 +110,12 @@ def write_airflow_history(execute: Execute, runs: int) -> None:
         execute, "dag_run", "r",
         {"id": None, "run_id": "'past_' || n.i", "logical_date": f"coalesce(r.logical_date, r.run_after) {earlier}",
          "run_after": f"r.run_after {earlier}", "start_date": f"r.start_date {earlier}"},
-        f"dag_run AS r CROSS JOIN (SELECT i FROM generate_series(1, {runs}) AS s(i)) AS n WHERE r.id = {run}",
+        f"dag_run AS r CROSS JOIN {numbers(runs, is_sqlite=False)} AS n WHERE r.id = {run}",
     )  # fmt: skip
     copy(
         execute, "task_instance", "t", {"id": "gen_random_uuid()", "run_id": "p.run_id"},
         f"task_instance AS t CROSS JOIN dag_run AS p WHERE t.run_id = '{run_id}' AND p.run_id LIKE 'past_%'",
     )  # fmt: skip
-
-
-def copy(execute: Execute, table: str, alias: str, changed: dict[str, str | None], source: str) -> None:
-    """Insert rows made from rows of the same table; `changed` says what differs, None leaves it to the database."""
-    columns = [name for name in column_names(execute, table) if changed.get(name, "") is not None]
-    values = [changed.get(name) or f'{alias}."{name}"' for name in columns]
-    names = ", ".join(f'"{name}"' for name in columns)
-    execute(f"INSERT INTO {table} ({names}) SELECT {', '.join(values)} FROM {source}")
-
-
-def column_names(execute: Execute, table: str) -> list[str]:
-    """Every column of the table, so that a new one does not need a change here."""
-    try:
-        rows = execute(f"SELECT name FROM pragma_table_info('{table}')")
-    except psycopg.errors.UndefinedFunction:
-        columns = "information_schema.columns WHERE table_schema = 'public'"
-        rows = execute(f"SELECT column_name FROM {columns} AND table_name = '{table}'")
-    return [str(name) for (name,) in rows]
-
-
-@contextlib.contextmanager
-def writing(address: str) -> Iterator[Execute]:
-    """A connection that keeps what it wrote and, on PostgreSQL, leaves the tables as its own upkeep would."""
-    if address.startswith("sqlite"):
-        file = Path(address.removeprefix("sqlite:///"))
-        with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            yield lambda sql: connection.execute(sql).fetchall()
-            connection.execute("COMMIT")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return
-    with psycopg.connect(address, autocommit=True) as connection:
-        yield lambda sql: [] if not (cursor := connection.execute(sql)).description else cursor.fetchall()
-        connection.execute("VACUUM ANALYZE")
 
 
 if __name__ == "__main__":

@@ -100,6 +100,7 @@ def running_on(home: Path, dags: Path, address: str, query: Query, parallelism: 
     program = Path(sys.executable).with_name("stannel")
     env = harness.clean_environment(
         STANNEL_HOME=str(home),
+        PYTHONPATH=str(home / harness.CODE),
         STANNEL__CORE__DAGS_FOLDER=str(dags),
         STANNEL__CORE__PARALLELISM=str(parallelism),
         STANNEL__CORE__DEFAULT_POOL_TASK_SLOT_COUNT="1000",
@@ -109,6 +110,14 @@ def running_on(home: Path, dags: Path, address: str, query: Query, parallelism: 
     log = home / "standalone.log"
     with harness.background([str(program), "standalone", "--quiet"], env, log) as process:
         yield Stannel(process=process, query=query, log=log, stannel=program, env=env)
+
+
+@contextlib.contextmanager
+def triggerer(home: Path, engine: Stannel, capacity: int) -> "Iterator[subprocess.Popen[bytes]]":
+    """Only `stannel triggerer`, on the database of an engine that is stopped."""
+    command = [str(engine.stannel), "triggerer", "--capacity", str(capacity)]
+    with harness.background(command, engine.env, home / "triggerer.log") as process:
+        yield process
 
 
 @contextlib.contextmanager

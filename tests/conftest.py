@@ -6,6 +6,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from support import tools
+from support.one_server import OneServerPerFile
 from support.postgres import PostgresServer, PostgresUnavailable, running_postgres
 
 # A busy machine is slow, not wrong: no example fails for the time it took.
@@ -13,6 +14,11 @@ settings.register_profile("stannel", deadline=None, suppress_health_check=[Healt
 settings.load_profile("stannel")
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneServerPerFile:
+    return OneServerPerFile(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -134,7 +134,7 @@ def test_what_is_at_work_is_shown_and_notable_things_are_told(engine):
     process = engine.start()
     engine.wait_for_dag("failing")
     programs = {row["kind"]: row["health"] for row in as_json(engine, "info")["programs"]}
-    assert programs == {"parser": "healthy", "scheduler": "healthy", "worker": "healthy"}
+    assert programs == dict.fromkeys(("parser", "scheduler", "triggerer", "worker"), "healthy")
     run = engine.run("failing", run_id="told")
     assert run.state is RunState.FAILED
     engine.wait_until(lambda: "failing told failed" in engine.output.read_text(), seconds=30, what="no line was told")

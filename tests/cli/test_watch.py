@@ -36,13 +36,15 @@ def test_the_picture_counts_what_is_done_and_names_what_runs_and_what_failed():
             instance("double", "running", 1),
             instance("load", "failed"),
             instance("report", "upstream_failed"),
+            instance("patient", "deferred"),
             instance("later", "none"),
         ]
     )
     assert "orders running" in text
-    assert "3/6" in text
+    assert "3/7" in text
     assert "running: double[0], double[1]" in text
     assert "failed: load, report" in text
+    assert "deferred: patient" in text
     assert "later" not in text
 
 

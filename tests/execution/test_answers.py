@@ -164,10 +164,7 @@ def test_rendered_fields_are_kept_for_people(ask: Asking) -> None:
     assert ask.stage.store.questions.rendered(ask.attempt.ti_pk) == '{"bash_command":"echo 1"}'
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [requests.GetAssetByName("a"), requests.GetTaskStateStore("x", "k"), requests.GetHITLDetailResponse("x")],
-)
+@pytest.mark.parametrize("request_", [requests.GetHITLDetailResponse("x"), requests.UpdateHITLDetail("x", [])])
 def test_what_is_not_offered_is_said_and_not_silent(ask: Asking, request_: requests.Request) -> None:
     refusal = ask.refused(request_)
     assert refusal.code is ErrorCode.API_SERVER_ERROR

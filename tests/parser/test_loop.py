@@ -16,9 +16,23 @@ from stannel.parser.loop import Parser, parse_once
 from stannel.store.dags import ParsedFile
 
 
-def children() -> set[int]:
+def all_children() -> set[int]:
     found = Path("/proc/self/task").glob("*/children")
     return {int(pid) for file in found for pid in file.read_text().split()}
+
+
+# Servers that other tests of this process share are not the parser's.
+_others: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def without_others():
+    _others.clear()
+    _others.update(all_children())
+
+
+def children() -> set[int]:
+    return all_children() - _others
 
 
 @pytest.fixture

@@ -21,7 +21,9 @@ HERE = Path(__file__).parent
 JUNE = json.loads((HERE / "messages-2026-06-16.json").read_text())
 OCTOBER = json.loads((HERE / "messages-2026-10-30.json").read_text())
 
-REQUESTS = {kind.__name__: kind for kind in get_args(Request)}
+# Stannel's own messages, which no other runtime knows.
+OUR_MESSAGES = {requests.ChangeStateStore}
+REQUESTS = {kind.__name__: kind for kind in get_args(Request) if kind not in OUR_MESSAGES}
 REPLIES = {kind.__name__: kind for kind in get_args(Reply)}
 NESTED = {kind.__name__: kind for kind in Nested.__subclasses__()}
 STRUCTS = REQUESTS | REPLIES | NESTED

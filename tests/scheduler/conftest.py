@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from stannel.model.dag import DagSpec, Retry, TaskSpec
 from stannel.model.run import Attempt, Outcome, Run, RunType, TaskInstance
@@ -41,6 +42,15 @@ class Stage:
         spec = DagSpec(dag_id=dag_id, fileloc=f"{dag_id}.py", tasks=tasks, **fields)
         self.store.dags.save_file(ParsedFile(path=spec.fileloc, fingerprint="", dags=(spec,)), now=self.now)
         return spec
+
+    def break_file(self, path: str) -> None:
+        """The file cannot be imported any more."""
+        self.store.dags.save_file(ParsedFile(path=path, fingerprint="", error="a line is missing"), now=self.now)
+
+    def forget_dag(self, dag_id: str) -> None:
+        """Take a DAG out of the store behind the back of its verbs."""
+        with self.store.transaction() as tx:
+            tx.run(text("DELETE FROM dag WHERE dag_id = :dag_id"), dag_id=dag_id)
 
     def trigger(self, dag_id: str = "d", run_id: str | None = None, **fields: Any) -> Run:
         status = self.store.dags.get(dag_id)

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stannel.model.asset import ThisAsset
 from stannel.model.dag import DagSpec
-from stannel.model.schedule import AnySchedule, Continuous, Cron, DueRun, Every, Interval, Never, Once
+from stannel.model.schedule import AnySchedule, Continuous, Cron, DueRun, Every, Interval, Never, OnAssets, Once
 from stannel.scheduler.timetables import interval_for_manual, next_run
 
 DAILY = Cron("0 0 * * *")
@@ -201,3 +202,12 @@ def test_a_run_that_was_announced_is_still_due_when_its_moment_comes(
     assert due is not None
     if due.run_after > now:
         assert next_run(spec, None, now + (due.run_after - now) * part, first_seen=seen) == due
+
+
+def test_a_schedule_of_assets_is_due_by_its_part_about_time_alone() -> None:
+    asset = ThisAsset("a", "a")
+    assert next_run(dag(OnAssets(asset), "01"), None, at("05")) is None
+    both = dag(OnAssets(asset, time=DAILY), "01")
+    assert next_run(both, None, at("05")) == next_run(dag(DAILY, "01"), None, at("05"))
+    assert interval_for_manual(both, at("05T12:00")) == interval_for_manual(dag(DAILY, "01"), at("05T12:00"))
+    assert interval_for_manual(dag(OnAssets(asset)), at("05")) == Interval(at("05"), at("05"))

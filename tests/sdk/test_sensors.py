@@ -121,11 +121,6 @@ def test_the_timeout_is_the_engines_unless_said(monkeypatch: pytest.MonkeyPatch)
     assert Given(answers=[True], timeout=0).timeout == 0
 
 
-def test_deferral_is_refused_where_its_author_sees_it() -> None:
-    with pytest.raises(Exception, match="deferrable=True is not offered yet"):
-        Given(answers=[True], deferrable=True)
-
-
 def test_a_class_may_insist_on_poke_mode() -> None:
     @poke_mode_only
     class Remembers(Given):

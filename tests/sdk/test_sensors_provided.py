@@ -384,8 +384,6 @@ def test_a_paused_dag_fails_the_task_if_that_is_wanted(channel: MemoryChannel) -
 
 
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(Exception, match="deferrable=True is not offered yet"):
-        TriggerDagRunOperator(task_id="t", trigger_dag_id="o", deferrable=True)
     with pytest.raises(Exception, match="allowed_states is 'fine'"):
         TriggerDagRunOperator(task_id="t", trigger_dag_id="o", allowed_states=["fine"])
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import text
-from store.children import PATIENCE, child, claim_everything
+from store.children import PATIENCE, child, claim_everything, stop_half_way
 from store.world import NOW, World, after, open_store, outcome, task
 from support.postgres import running_postgres
 
@@ -220,6 +220,23 @@ def test_one_error_is_enough_after_a_restart(world):
         except StoreUnavailable:
             failures += 1
     assert failures <= 1
+
+
+def test_whoever_stands_still_in_a_transaction_loses_it_and_others_go_on(postgres_url):
+    store = open_store(postgres_url)
+    with store.transaction() as tx:
+        name = tx.all(text("SELECT current_database()"))[0][0]
+        tx.change(text(f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '200ms'"))
+    with child(stop_half_way, postgres_url) as other:
+        assert other.hear() == "half"
+        store.pools.save("default_pool", 7)
+    assert store.pools.all()[0].slots == 7
+    store.close()
+
+
+def test_no_session_may_stand_still_for_ever(world):
+    with world.store.transaction() as tx:
+        assert tx.all(text("SHOW idle_in_transaction_session_timeout")) == [("15s",)]
 
 
 class Crowd:

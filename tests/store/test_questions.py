@@ -79,3 +79,12 @@ def test_rendered_fields_are_kept_and_replaced(world):
     world.store.questions.save_rendered(pk, '{"x": 1}')
     world.store.questions.save_rendered(pk, '{"x": 2}')
     assert world.store.questions.rendered(pk) == '{"x": 2}'
+
+
+def test_runs_that_ended_are_told_by_when_they_did(world: World) -> None:
+    world.dag("a")
+    first, second = world.new_run("first"), world.new_run("second")
+    world.store.runs.set_state(first, RunState.SUCCESS, now=after(1))
+    world.store.runs.set_state(second, RunState.FAILED, now=after(5))
+    assert world.store.questions.ended_runs(after(2)) == [(second.pk, "d")]
+    assert world.store.questions.ended_runs(after(0)) == [(first.pk, "d"), (second.pk, "d")]

@@ -1,9 +1,15 @@
 """The check finds each contradiction that is planted, and nothing in a healthy store; old runs can be thrown away."""
 
 import pytest
-from store.world import NOW, World, after
+from store.world import NOW, World, after, task
 
+from stannel.model.asset import AssetSpec, EventSource, NewEvent, ThisAsset
+from stannel.model.dag import DagSpec
+from stannel.model.run import RunType
+from stannel.model.schedule import OnAssets
 from stannel.model.states import RunState, TaskState
+from stannel.store.event_queue import backlog, consume_events
+from stannel.store.events import Which
 
 _NEW_ATTEMPT = "INSERT INTO attempt (attempt_id, ti_pk, run_pk, try_number, state, queued_at)"
 
@@ -93,3 +99,25 @@ def test_old_runs_are_deleted_some_at_a_time_and_living_ones_never(world):
     assert [upkeep.delete_old_runs(after(3), most=2) for _ in range(3)] == [2, 1, 0]
     assert [run.run_id for run in world.store.runs.latest()] == ["living", "4", "3"]
     assert {state for (state,) in world.sql("SELECT state FROM task_instance")} == {"none", str(TaskState.SKIPPED)}
+
+
+def test_events_that_nobody_needs_are_deleted_and_the_others_never(world):
+    asset = ThisAsset("a", "a")
+    waits = DagSpec(
+        dag_id="d", fileloc="d.py", schedule=OnAssets(asset), assets=(AssetSpec(name="a", uri="a"),), tasks=(task("t"),)
+    )
+    world.save(waits, path="d.py")
+    told = NewEvent(of=asset, source=EventSource.PERSON)
+    [had, waiting] = world.store.events.register([told, told], now=after(0))
+    run = world.new_run(run_type=RunType.ASSET_TRIGGERED)
+    with world.store.transaction() as tx:
+        consume_events(tx, "d", run.pk, [had.pk])
+    upkeep = world.store.upkeep
+    assert (upkeep.old_events(after(1)), upkeep.delete_old_events(after(1))) == (0, 0)
+    world.store.runs.delete(run)
+    # The DAG has had it, whether its run is still there or not.
+    with world.store.read() as tx:
+        assert backlog(tx, "d") == [waiting.pk]
+    assert (upkeep.old_events(after(0)), upkeep.old_events(after(1))) == (0, 1)
+    assert [upkeep.delete_old_events(after(1)) for _ in range(2)] == [1, 0]
+    assert [one.pk for one in world.store.events.find(Which())] == [waiting.pk]

@@ -11,7 +11,8 @@ from stannel.model.moments import to_micros
 from stannel.model.plan import RunPlan
 from stannel.model.run import Attempt, Outcome, Run, RunType, TaskInstance
 from stannel.model.schedule import Interval
-from stannel.model.states import ATTEMPT_MOVES, RUN_MOVES, TASK_MOVES, TaskState
+from stannel.model.states import ATTEMPT_MOVES, RUN_MOVES, TASK_MOVES, TRIGGER_MOVES, TaskState
+from stannel.model.trigger import Deferral, Trigger
 from stannel.store import Store, connect
 from stannel.store.dags import ParsedFile
 from stannel.store.opening import prepare
@@ -23,13 +24,13 @@ from stannel.store.vault import Vault
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KEY = "Wm9vbS16b29tLXpvb20tem9vbS16b29tLXpvb20tem8="
 
-_MOVES = {"dag_run": RUN_MOVES, "task_instance": TASK_MOVES, "attempt": ATTEMPT_MOVES}
+_MOVES = {"dag_run": RUN_MOVES, "task_instance": TASK_MOVES, "attempt": ATTEMPT_MOVES, "trigger": TRIGGER_MOVES}
 _MOVE_TABLE = "CREATE TABLE moves (noun TEXT NOT NULL, source TEXT NOT NULL, target TEXT NOT NULL)"
-_SQLITE_TRIGGER = """CREATE TRIGGER note_{noun} AFTER UPDATE OF state ON {noun} WHEN old.state <> new.state
+_SQLITE_TRIGGER = """CREATE TRIGGER note_{noun} AFTER UPDATE OF state ON "{noun}" WHEN old.state <> new.state
 BEGIN INSERT INTO moves VALUES ('{noun}', old.state, new.state); END"""
 _POSTGRES_FUNCTION = """CREATE FUNCTION note_move() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN INSERT INTO moves VALUES (TG_TABLE_NAME, old.state, new.state); RETURN NULL; END $$"""
-_POSTGRES_TRIGGER = """CREATE TRIGGER note_{noun} AFTER UPDATE OF state ON {noun} FOR EACH ROW
+_POSTGRES_TRIGGER = """CREATE TRIGGER note_{noun} AFTER UPDATE OF state ON "{noun}" FOR EACH ROW
 WHEN (old.state IS DISTINCT FROM new.state) EXECUTE FUNCTION note_move()"""
 
 
@@ -122,6 +123,23 @@ class World:
 
     def finish(self, attempt: Attempt, state: TaskState = TaskState.SUCCESS, **fields: Any) -> bool:
         return self.store.attempts.finish([(attempt, outcome(state, **fields))])[0]
+
+    def defer(self, attempt: Attempt, classpath: str = "x.Y", *, at: datetime = NOW, **fields: Any) -> bool:
+        """The attempt ends to wait for a trigger; goes on at `resume` unless told otherwise."""
+        deferral = Deferral(classpath=classpath, **{"method": "resume", **fields})
+        return self.finish(attempt, TaskState.DEFERRED, deferral=deferral, end_date=at)
+
+    def deferred(self, *tasks: TaskSpec | str, **fields: Any) -> list[Attempt]:
+        """The attempts of a fresh run, each of which has deferred to a trigger."""
+        attempts = self.running(*tasks)
+        for attempt in attempts:
+            assert self.defer(attempt, **fields)
+        return attempts
+
+    def triggers(self, owner: str = "t", most: int = 100, at: datetime = NOW, **fields: Any) -> list[Trigger]:
+        """Claimed by a triggerer that has a lease."""
+        self.store.leases.take(owner, "triggerer", hostname="host", pid=1, now=at, seconds=10)
+        return self.store.triggers.claim(owner, most=most, **{"queues": None, "now": at, **fields})
 
     def run(self, run_id: str = "r", dag_id: str = "d") -> Run:
         return self.store.runs.get(dag_id, run_id)

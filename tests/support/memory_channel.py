@@ -8,14 +8,17 @@ import msgspec
 
 from stannel.model.run import RunType
 from stannel.model.states import RunState
+from stannel.model.trigger import FAIL_METHOD
 from stannel.protocol.data import BundleInfo, DagRun, TaskInstance, TIRunContext
 from stannel.protocol.replies import (
+    AssetStateStoreResult,
     ConnectionResult,
     ErrorResponse,
     OKResponse,
     PrevSuccessfulDagRunResult,
     Reply,
     StartupDetails,
+    TaskStateStoreResult,
     TICount,
     VariableKeysResult,
     VariableResult,
@@ -25,10 +28,18 @@ from stannel.protocol.replies import (
     XComSequenceSliceResult,
 )
 from stannel.protocol.requests import (
+    ChangeStateStore,
+    ClearAssetStateStoreByName,
+    ClearTaskStateStore,
+    DeferTask,
+    DeleteAssetStateStoreByName,
+    DeleteTaskStateStore,
     DeleteVariable,
     DeleteXCom,
+    GetAssetStateStoreByName,
     GetConnection,
     GetPrevSuccessfulDagRun,
+    GetTaskStateStore,
     GetTICount,
     GetVariable,
     GetVariableKeys,
@@ -38,11 +49,13 @@ from stannel.protocol.requests import (
     GetXComSequenceSlice,
     PutVariable,
     Request,
+    SetAssetStateStoreByName,
+    SetTaskStateStore,
     SetXCom,
 )
 from stannel.protocol.schema import ErrorCode
 from stannel.runner.execute import execute
-from stannel.sdk import DAG
+from stannel.sdk import DAG, serde
 
 MOMENT = datetime(2026, 11, 15, 6, 30, tzinfo=UTC)
 _wire = msgspec.msgpack.Encoder()
@@ -57,6 +70,9 @@ class MemoryChannel:
         self.lengths: dict[tuple[str, str, int], int | None] = {}
         self.variables: dict[str, str] = {}
         self.connections: dict[str, ConnectionResult] = {}
+        # Of one task instance, and by name those of assets.
+        self.task_state: dict[str, Any] = {}
+        self.asset_state: dict[str, dict[str, Any]] = {}
         self.previous = PrevSuccessfulDagRunResult()
         # By kind of request: the answers to give one after the other, the last one for ever.
         self.prepared: dict[type[Any], list[Reply]] = {}
@@ -91,11 +107,49 @@ class MemoryChannel:
             case GetConnection(conn_id):
                 missing = ErrorResponse(ErrorCode.CONNECTION_NOT_FOUND, {"conn_id": conn_id})
                 return self.connections.get(conn_id, missing)
+            case (
+                GetTaskStateStore()
+                | SetTaskStateStore()
+                | DeleteTaskStateStore()
+                | ClearTaskStateStore()
+                | GetAssetStateStoreByName()
+                | SetAssetStateStoreByName()
+                | DeleteAssetStateStoreByName()
+                | ClearAssetStateStoreByName()
+                | ChangeStateStore()
+            ):
+                return self._state(body)
             case GetPrevSuccessfulDagRun():
                 return self.previous
             case GetTICount():
                 return TICount(3)
         return None
+
+    def _state(self, body: Any) -> Reply | None:
+        name = getattr(body, "name", None)
+        held = self.task_state if name is None else self.asset_state.setdefault(name, {})
+        match body:
+            case GetTaskStateStore(key=key) if key in held:
+                return TaskStateStoreResult(held[key])
+            case GetAssetStateStoreByName(key=key) if key in held:
+                return AssetStateStoreResult(held[key])
+            case GetTaskStateStore(key=key):
+                return ErrorResponse(ErrorCode.TASK_STORE_NOT_FOUND, {"key": key})
+            case GetAssetStateStoreByName(key=key):
+                return ErrorResponse(ErrorCode.ASSET_STORE_NOT_FOUND, {"key": key})
+            case SetTaskStateStore(key=key, value=value) | SetAssetStateStoreByName(key=key, value=value):
+                held[key] = value
+            case DeleteTaskStateStore(key=key) | DeleteAssetStateStoreByName(key=key):
+                held.pop(key, None)
+            case ChangeStateStore():
+                if any(held.get(key) != value for key, value in body.expect.items()):
+                    return OKResponse(ok=False)
+                held.update(body.put)
+                for key in body.remove:
+                    held.pop(key, None)
+            case _:
+                held.clear()
+        return OKResponse()
 
     def _set_xcom(self, body: SetXCom, size: int) -> Reply | None:
         if size > self.largest:
@@ -146,6 +200,8 @@ def startup(
     try_number: int = 1,
     first_start: datetime | None = None,
     reschedules: int = 0,
+    next_method: str | None = None,
+    next_kwargs: dict[str, Any] | None = None,
 ) -> StartupDetails:
     """The greeting for one attempt."""
     run = DagRun(
@@ -179,6 +235,8 @@ def startup(
         xcom_keys_to_clear=xcom_keys_to_clear or [],
         start_date=first_start,
         task_reschedule_count=reschedules,
+        next_method=next_method,
+        next_kwargs=next_kwargs,
     )
     return StartupDetails(
         ti=ti,
@@ -194,7 +252,26 @@ def run(dag: DAG, task_id: str, channel: MemoryChannel, **options: Any) -> Any:
     return execute(startup(dag.dag_id, task_id, **options), {dag.dag_id: dag}, channel)
 
 
-def run_beside(dag: DAG, task_id: str, channel: MemoryChannel) -> Any:
+def run_beside(dag: DAG, task_id: str, channel: MemoryChannel, **options: Any) -> Any:
     """One attempt in a thread of its own: the test runner keeps an event loop in this one."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(run, dag, task_id, channel).result()
+        return pool.submit(run, dag, task_id, channel, **options).result()
+
+
+def resumed(deferred: DeferTask, event: Any = None) -> dict[str, Any]:
+    """What the next attempt is started with when the trigger of this one has fired."""
+    stored = _stored(deferred)
+    return {"next_method": deferred.next_method, "next_kwargs": {**stored, "event": serde.encode(event)}}
+
+
+def failed(deferred: DeferTask, error: str, traceback: list[str] | None = None) -> dict[str, Any]:
+    """What the next attempt is started with when the wait of this one has failed."""
+    stored = _stored(deferred)
+    return {"next_method": FAIL_METHOD, "next_kwargs": {**stored, "error": error, "traceback": traceback}}
+
+
+def _stored(deferred: DeferTask) -> dict[str, Any]:
+    # The message crosses a wire and its arguments are kept as JSON, so what would not survive that fails here too.
+    arrived = msgspec.msgpack.decode(_wire.encode(deferred))["next_kwargs"] or {}
+    kept: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(arrived))
+    return kept

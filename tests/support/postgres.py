@@ -10,8 +10,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
@@ -31,7 +31,25 @@ class PostgresServer:
 
     port: int
     directory: Path
-    pid: int
+    start: Callable[[], "subprocess.Popen[bytes]"] = field(repr=False)
+    _processes: list["subprocess.Popen[bytes]"] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        self._processes.append(self.start())
+
+    @property
+    def pid(self) -> int:
+        return self._processes[-1].pid
+
+    def stop(self) -> None:
+        """Fast shutdown: open sessions do not delay it, and what was committed stays."""
+        self._processes[-1].send_signal(signal.SIGINT)
+        self._processes[-1].wait(timeout=START_SECONDS)
+
+    def restart(self) -> None:
+        """Every session ends; a new server takes over the data and the port."""
+        self.stop()
+        self._processes.append(self.start())
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://stannel@127.0.0.1:{self.port}/{database}"
@@ -69,15 +87,23 @@ def running_postgres(*, durable: bool = False) -> Iterator[PostgresServer]:
         command = [binaries / "postgres", "-D", data, "-k", directory, "-h", "127.0.0.1", "-p", port, "-N", 200]
         if not durable:
             command += ["-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off"]
-        with log.open("wb") as output:
-            argv = [str(part) for part in [*wrapper, *_dying_with_its_owner(), *command]]
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **identity)
+        argv = [str(part) for part in [*wrapper, *_dying_with_its_owner(), *command]]
+
+        def start() -> "subprocess.Popen[bytes]":
+            with log.open("ab") as output:
+                process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **identity)
+            try:
+                _wait_until_ready(process, binaries, port, log)
+            except BaseException:
+                process.kill()
+                raise
+            return process
+
+        server = PostgresServer(port=port, directory=directory, start=start)
         try:
-            _wait_until_ready(process, binaries, port, log)
-            yield PostgresServer(port=port, directory=directory, pid=process.pid)
+            yield server
         finally:
-            process.send_signal(signal.SIGINT)  # fast shutdown: open sessions do not delay it
-            process.wait(timeout=START_SECONDS)
+            server.stop()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

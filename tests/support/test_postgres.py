@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import psycopg
+from support.postgres import running_postgres
 
 TESTS = Path(__file__).parents[1]
 
@@ -39,6 +40,17 @@ def test_a_template_gives_its_tables_to_the_copy(postgres_server):
         assert connection.execute("SELECT to_regclass('inherited') IS NOT NULL").fetchone() == (True,)
     postgres_server.drop_database(copy)
     postgres_server.drop_database(template)
+
+
+def test_a_restarted_server_has_what_it_had():
+    with running_postgres() as server:
+        with psycopg.connect(server.url()) as connection:
+            connection.execute("CREATE TABLE still_here (id int)")
+        before = server.pid
+        server.restart()
+        assert server.pid != before
+        with psycopg.connect(server.url()) as connection:
+            assert connection.execute("SELECT to_regclass('still_here') IS NOT NULL").fetchone() == (True,)
 
 
 def test_a_killed_owner_takes_its_server_along():

@@ -150,7 +150,7 @@ class Root(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.lazy:
             return None
-        command: click.Command = importlib.import_module(f"stannel.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"stannel.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -11,6 +11,7 @@ from stannel.cli.values import JSON_OBJECT, MOMENT
 
 if TYPE_CHECKING:
     from stannel.model.dag import DagSpec
+    from stannel.model.schedule import AnySchedule
     from stannel.store.dags import DagStatus
 
 
@@ -243,9 +244,14 @@ def dag_row(session: Session, status: "DagStatus") -> dict[str, Any]:
 
 def describe_schedule(spec: "DagSpec") -> str:
     """A schedule as its author would write it."""
-    from stannel.model.schedule import Continuous, Cron, Every, Never, Once
+    return _schedule_in_words(spec.schedule)
 
-    match spec.schedule:
+
+def _schedule_in_words(schedule: "AnySchedule") -> str:
+    from stannel.model.asset import in_words
+    from stannel.model.schedule import Continuous, Cron, Every, Never, OnAssets, Once
+
+    match schedule:
         case Never():
             return "none"
         case Once():
@@ -256,6 +262,9 @@ def describe_schedule(spec: "DagSpec") -> str:
             return expression
         case Every(seconds=seconds):
             return f"every {timedelta(seconds=seconds)}"
+        case OnAssets(condition=condition, time=time):
+            also = "" if isinstance(time, Never) else f", {_schedule_in_words(time)}"
+            return f"on {in_words(condition)}{also}"
 
 
 def _next_start(status: "DagStatus") -> datetime | None:

@@ -53,16 +53,18 @@ def check(context: click.Context, form: str) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @pass_session
 def clean(session: Session, before: datetime, dry_run: bool, yes: bool) -> None:
-    """Delete runs that ended before a date, with their tasks and XComs; logs stay."""
-    count = session.store.upkeep.old_runs(before)
-    found = f"{count} runs ended before {before.isoformat()}"
-    if dry_run or not count:
+    """Delete runs that ended before a date with all that is theirs, and old asset events nobody needs; logs stay."""
+    count, events = session.store.upkeep.old_runs(before), session.store.upkeep.old_events(before)
+    also = f", and {events} asset events from before then are not needed" if events else ""
+    found = f"{count} runs ended before {before.isoformat()}{also}"
+    if dry_run or not (count or events):
         say(f"{found}; nothing was deleted.")
         return
     if not yes:
         click.confirm(f"{found}. Delete them?", abort=True, err=True)
     deleted = _delete(session, before, count)
-    say(f"{deleted} runs deleted.")
+    events = _delete_events(session, before)
+    say(f"{deleted} runs{f' and {events} asset events' if events else ''} deleted.")
 
 
 def _delete(session: Session, before: datetime, count: int) -> int:
@@ -74,4 +76,11 @@ def _delete(session: Session, before: datetime, count: int) -> int:
         while some := session.store.upkeep.delete_old_runs(before):
             deleted += some
             progress.update(bar, completed=deleted)
+    return deleted
+
+
+def _delete_events(session: Session, before: datetime) -> int:
+    deleted = 0
+    while some := session.store.upkeep.delete_old_events(before):
+        deleted += some
     return deleted

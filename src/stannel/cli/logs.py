@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from stannel.model.run import Attempt, Run, TaskInstance
 from stannel.supervisor.tasklog import log_path
 
 _POLL_SECONDS = 0.2
-_SHOWN = ("timestamp", "level", "logger", "event", "error_detail", "exception")
+_SHOWN = ("timestamp", "level", "logger", "event", "error_detail", "exception", "trigger_id")
 _LEVEL_STYLES = {"warning": "yellow", "error": "red", "critical": "bold red", "debug": "dim"}
 
 
@@ -36,8 +37,20 @@ def path_of(base: Path, run: Run, instance: TaskInstance, try_number: int) -> Pa
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines that are complete by now; a missing file has none."""
-    return list(LogTail(path).new_lines())
+    """The lines that are complete by now, in the order in which they were written; a missing file has none.
+
+    Several processes append to one log, each in batches: their lines may stand in it a little out of turn.
+    """
+    return in_order(LogTail(path).new_lines())
+
+
+def in_order(lines: Iterable[str]) -> list[str]:
+    """The lines by their timestamps. One without a timestamp stays behind the one before it."""
+    dated, latest = [], datetime.min.replace(tzinfo=UTC)
+    for line in lines:
+        latest = _moment((_record(line) or {}).get("timestamp")) or latest
+        dated.append((latest, line))
+    return [line for _, line in sorted(dated, key=itemgetter(0))]
 
 
 def follow(path: Path, is_over: Callable[[], bool]) -> Iterator[str]:
@@ -79,7 +92,8 @@ def styled(line: str) -> tuple[str, str]:
         return line, ""
     level = str(record.get("level", "info"))
     more = " ".join(f"{key}={_short(value)}" for key, value in record.items() if key not in _SHOWN)
-    text = f"{_clock(record.get('timestamp'))} {level.upper():<8} {record.get('event', '')}"
+    whose = f"[trigger {record['trigger_id']}] " if "trigger_id" in record else ""
+    text = f"{_clock(record.get('timestamp'))} {level.upper():<8} {whose}{record.get('event', '')}"
     text = f"{text}  {more}" if more else text
     trouble = record.get("error_detail") or record.get("exception")
     if trouble:
@@ -108,10 +122,15 @@ def print_for_people(lines: Iterable[str], out: Console, prefix: str = "") -> No
 
 
 def _clock(timestamp: object) -> str:
+    found = _moment(timestamp)
+    return f"{found:%H:%M:%S.%f}"[:-3] if found else "            "
+
+
+def _moment(timestamp: object) -> datetime | None:
     try:
-        return f"{datetime.fromisoformat(str(timestamp)).astimezone(UTC):%H:%M:%S.%f}"[:-3]
-    except ValueError:
-        return "            "
+        return datetime.fromisoformat(str(timestamp)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _short(value: Any) -> str:

@@ -51,15 +51,23 @@ class Signals:
 
 def wait_until_ready(engine: Engine, store: Store, signals: Signals) -> list[str]:
     """Wait for every program's sign of life; the names of those that gave none in time."""
+    wait_until(lambda: not _missing(engine, store), signals)
+    return _missing(engine, store)
+
+
+def wait_until(look: Callable[[], bool], signals: Signals) -> bool:
+    """False: the time was up, or a signal came."""
     deadline = time.monotonic() + _READY_SECONDS
-    while missing := _missing(engine, store):
+    while not look():
         if time.monotonic() > deadline or signals.wait(0.01):
-            return missing
-    return []
+            return False
+    return True
 
 
 def _missing(engine: Engine, store: Store) -> list[str]:
     pids = {"scheduler": os.getpid(), "worker": getattr(engine.executor, "pid", None)}
+    if engine.triggerer is not None:
+        pids["triggerer"] = os.getpid()
     leases = store.leases.all()
     missing = [
         kind

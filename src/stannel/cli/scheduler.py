@@ -14,7 +14,7 @@ def command(session: Session, quiet: bool) -> None:
     """Start only a scheduler with its workers.
 
     Several may work on one PostgreSQL database, on as many machines; one program must read the DAG files
-    (stannel standalone does).
+    (stannel standalone does), and deferred tasks need a triggerer (standalone has one, and see stannel triggerer).
 
     \b
     Example:
@@ -29,7 +29,7 @@ def command(session: Session, quiet: bool) -> None:
     settings = session.settings
     log_file = log_to(settings)
     signals = programs.Signals()
-    engine = Engine(session.store, settings, parse=False)
+    engine = Engine(session.store, settings, parse=False, trigger=False)
     engine.start()
     for name in programs.wait_until_ready(engine, session.store, signals):
         say(f"The {name} gives no sign of life yet; {log_file} may say why.")

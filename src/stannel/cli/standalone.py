@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="The folder of DAG files; otherwise [core] dags_folder.",
 )
+@click.option("--no-triggerer", is_flag=True, help="Leave triggers to others: stannel triggerer.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but that it is ready.")
 @pass_session
-def command(session: Session, dags: Path | None, quiet: bool) -> None:
+def command(session: Session, dags: Path | None, no_triggerer: bool, quiet: bool) -> None:
     """Start the whole engine in one program.
 
     It makes the database if there is none, reads the DAG files, and runs what is due until Ctrl-C. The first Ctrl-C
@@ -53,7 +54,7 @@ def command(session: Session, dags: Path | None, quiet: bool) -> None:
 
         log_file = log_to(settings)
         signals = programs.Signals()
-        engine = Engine(session.store, settings, executor=executor)
+        engine = Engine(session.store, settings, executor=executor, trigger=not no_triggerer)
         engine.start()
         missing = programs.wait_until_ready(engine, session.store, signals)
         news = News(session.store)

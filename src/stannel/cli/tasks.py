@@ -1,8 +1,8 @@
 """`stannel tasks`: the tasks of DAGs, and how they fare in runs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,8 +15,24 @@ if TYPE_CHECKING:
     from stannel.model.dag import DagSpec
     from stannel.model.run import Run, TaskInstance
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 INSTANCE_COLUMNS = ("task", "state", "try_number", "start_date", "duration", "why")
 _UNMAPPED = -1
+
+
+def form_option(function: Function) -> Function:
+    """Let the user choose the form of a log."""
+    option = click.option(
+        "--output",
+        "-o",
+        "form",
+        type=click.Choice(("text", "json")),
+        default="text",
+        show_default=True,
+        help="Text for people, or the JSON lines as they are.",
+    )
+    return option(function)
 
 
 @click.group("tasks", cls=Group)
@@ -110,8 +126,7 @@ def state(
 @click.option("--map-index", type=click.IntRange(min=0), help="Which instance of a mapped task.")
 @click.option("--try", "try_number", type=click.IntRange(min=1), help="Which try; otherwise the latest.")
 @click.option("--follow", "-f", is_flag=True, help="Go on printing until the task has ended.")
-@click.option("--output", "-o", "form", type=click.Choice(("text", "json")), default="text", show_default=True,
-              help="Text for people, or the JSON lines as they are.")  # fmt: skip
+@form_option
 @pass_session
 def logs(
     session: Session,
@@ -124,18 +139,19 @@ def logs(
     follow: bool,
     form: str,
 ) -> None:
-    """Print what a task wrote, and how it went."""
+    """Print what a task wrote, and the triggers it waited for, in one order; and how it went."""
     found = find_run(session, dag_id, run)
     instances = find_instances(session, found, task_id, map_index)
     if len(instances) > 1:
         raise Refused(f"{task_id!r} has {len(instances)} instances in this run; choose one with --map-index.")
     if follow:
-        _follow_log(session, found, instances[0], try_number, form)
+        follow_log(session, found, instances[0], try_number, form)
     else:
-        _print_log(session, found, instances[0], try_number, form)
+        print_log(session, found, instances[0], try_number, form)
 
 
-def _print_log(session: Session, run: "Run", instance: "TaskInstance", try_number: int | None, form: str) -> None:
+def print_log(session: Session, run: "Run", instance: "TaskInstance", try_number: int | None, form: str) -> None:
+    """Print the log of a try, otherwise of the latest one, as far as it is written."""
     from stannel.cli import logs as files
 
     if try_number is None and not instance.try_number:
@@ -148,7 +164,8 @@ def _print_log(session: Session, run: "Run", instance: "TaskInstance", try_numbe
     print_lines(files.read_lines(path), form)
 
 
-def _follow_log(session: Session, run: "Run", instance: "TaskInstance", try_number: int | None, form: str) -> None:
+def follow_log(session: Session, run: "Run", instance: "TaskInstance", try_number: int | None, form: str) -> None:
+    """Print the log of a try while it grows, otherwise of this and all later tries, until the task has ended."""
     from stannel.cli import logs as files
     from stannel.model.states import TASK_ENDS
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from stannel.cli.base import Refused, Session, say
 from stannel.cli.engine import Engine
 from stannel.cli.logs import LogTail, path_of, print_for_people, written_at
-from stannel.cli.output import console
+from stannel.cli.output import STYLES, console
 from stannel.cli.tasks import label
 from stannel.cli.trigger import create_manual_run
 from stannel.cli.watch import Watching
@@ -196,14 +196,35 @@ def _choose_instance(store: Store, run: Run, task_id: str, map_index: int, now: 
 def _run_to_the_end(store: Store, settings: Settings, run: Run, *, show_logs: bool) -> Run:
     logs = TaskLogs(settings.logging.base_log_folder)
     engine = Engine(store, settings, parse=False)
+    waits = Waits()
+
+    def beside(current: Run, instances: list[TaskInstance], out: Console) -> None:
+        if show_logs:
+            logs.show(current, instances, out)
+        waits.look(instances, out)
+
     engine.start()
     try:
-        run = Watching(store, settings, beside=logs.show if show_logs else None).watch(run)
+        run = Watching(store, settings, beside=beside).watch(run)
     finally:
         engine.stop(patience=_STOP_SECONDS)
     if show_logs:
         logs.show(run, store.tasks.of_run(run), console())
     return run
+
+
+class Waits:
+    """The waits of a trial: each is told once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def look(self, instances: list[TaskInstance], out: Console) -> None:
+        """Say of each task that waits that its trigger is run here."""
+        for name in [label(one) for one in instances if one.state is TaskState.DEFERRED]:
+            if name not in self._told:
+                self._told.add(name)
+                out.print(f"{name} is deferred; its trigger is run here until it fires", style=STYLES["deferred"])
 
 
 class TaskLogs:

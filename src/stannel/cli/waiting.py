@@ -1,10 +1,12 @@
 """Says for every task of a run what it is waiting for, from what the store and the leases show."""
 
 from datetime import datetime
+from functools import cached_property
 
 from stannel.cli.output import moment
+from stannel.cli.waits import Triggerers, explain
 from stannel.model.run import Run, TaskInstance
-from stannel.model.states import RunState, TaskState
+from stannel.model.states import RunState, TaskState, TriggerState
 from stannel.scheduler.graph import Graph, Past
 from stannel.scheduler.waiting import why_waiting
 from stannel.settings import Settings
@@ -13,6 +15,7 @@ from stannel.store.runs import previous_run, running_counts
 from stannel.store.sql import Tx
 from stannel.store.store import Store
 from stannel.store.tasks import instances_of
+from stannel.store.trigger_records import TriggerRecord
 
 NO_SCHEDULER = "no scheduler is at work; start one with: stannel standalone"
 NO_WORKER = "no worker is at work; start one with: stannel standalone"
@@ -26,7 +29,10 @@ class Waiting:
         self._dag = store.dags.get(run.dag_id)
         self._spec = store.dags.spec(run.version)
         self._graph = Graph(self._spec)
-        at_work = [lease for lease in store.leases.all() if lease.is_live(now)]
+        leases = store.leases.all()
+        at_work = [lease for lease in leases if lease.is_live(now)]
+        self._triggerers = Triggerers(leases, now)
+        self._store = store
         self._at_work = {lease.kind for lease in at_work}
         self._trouble = _trouble_of([lease for lease in at_work if lease.kind == "scheduler"])
         with store.read() as tx:
@@ -66,8 +72,21 @@ class Waiting:
                 verb = "is tried" if instance.state is TaskState.UP_FOR_RETRY else "looks"
                 when = f"it {verb} again at {moment(instance.retry_at)}" if instance.retry_at else f"it {verb} again"
                 return f"{when} ({instance.note})" if instance.note else when
+            case TaskState.DEFERRED:
+                return self._deferred(instance)
             case _:
                 return instance.note
+
+    def _deferred(self, instance: TaskInstance) -> str:
+        trigger = self._triggers.get((instance.task_id, instance.map_index))
+        if trigger is None:
+            return self.run() or "its wait is over; the scheduler goes on with it next"
+        return explain(trigger, self._triggerers)
+
+    @cached_property
+    def _triggers(self) -> dict[tuple[str, int], TriggerRecord]:
+        found = self._store.triggers.all(dag_id=self._run.dag_id, run_id=self._run.run_id, limit=None)
+        return {(one.task_id, one.map_index): one for one in found if one.state is TriggerState.WAITING}
 
     def _not_decided(self, instance: TaskInstance) -> str:
         sentence = why_waiting(

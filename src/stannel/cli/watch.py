@@ -158,7 +158,7 @@ def _is_news(run: Run, one: TaskInstance) -> bool:
     """Whether a line is due; what had ended before the run started is old."""
     if one.state in TASK_ENDS:
         return run.start_date is not None and one.end_date is not None and one.end_date >= run.start_date
-    return one.state in (TaskState.RUNNING, TaskState.UP_FOR_RETRY)
+    return one.state in (TaskState.RUNNING, TaskState.UP_FOR_RETRY, TaskState.DEFERRED)
 
 
 class _Live(_View):
@@ -187,6 +187,7 @@ def picture(run: Run, instances: list[TaskInstance], why: str | None) -> Group:
     )
     lines: list[Table | Text] = [head]
     _add(lines, "running", instances, lambda one: one.state is TaskState.RUNNING)
+    _add(lines, "deferred", instances, lambda one: one.state is TaskState.DEFERRED)
     _add(lines, "up_for_retry", instances, lambda one: one.state is TaskState.UP_FOR_RETRY)
     _add(lines, "failed", instances, lambda one: one.state in FAILURES)
     if why is not None:

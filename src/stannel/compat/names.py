@@ -69,15 +69,56 @@ _SENSOR_BASE = {
 _PYTHON_SENSOR = {"PythonSensor": "stannel.sdk.sensors.python"}
 _BASH_SENSOR = {"BashSensor": "stannel.sdk.sensors.bash"}
 _FILE_SENSOR = {"FileSensor": "stannel.sdk.sensors.filesystem"}
-_TIME_SENSOR = {"TimeSensor": "stannel.sdk.sensors.temporal"}
-_DATE_TIME_SENSOR = {"DateTimeSensor": "stannel.sdk.sensors.temporal"}
-_TIME_DELTA_SENSOR = {"TimeDeltaSensor": "stannel.sdk.sensors.temporal"}
+_TIME_SENSOR = dict.fromkeys(("TimeSensor", "TimeSensorAsync"), "stannel.sdk.sensors.temporal")
+_DATE_TIME_SENSOR = dict.fromkeys(("DateTimeSensor", "DateTimeSensorAsync"), "stannel.sdk.sensors.temporal")
+_TIME_DELTA_SENSOR = dict.fromkeys(
+    ("TimeDeltaSensor", "TimeDeltaSensorAsync", "WaitSensor"), "stannel.sdk.sensors.temporal"
+)
 _WEEKDAY_SENSOR = {"DayOfWeekSensor": "stannel.sdk.sensors.temporal"}
 _WEEKDAY = {"WeekDay": "stannel.sdk.sensors.temporal"}
 _EXTERNAL_TASK = {
     "ExternalTaskMarker": "stannel.sdk.sensors.external_task",
     "ExternalTaskSensor": "stannel.sdk.sensors.external_task",
 }
+_TRIGGER_BASE = dict.fromkeys(
+    (
+        "BaseEventTrigger",
+        "BaseTaskEndEvent",
+        "BaseTrigger",
+        "DiscrimatedTriggerEvent",
+        "StartTriggerArgs",
+        "TaskFailedEvent",
+        "TaskFailureEvent",
+        "TaskSkippedEvent",
+        "TaskSuccessEvent",
+        "TriggerEvent",
+    ),
+    "stannel.triggers.base",
+)
+_TEMPORAL_TRIGGERS = dict.fromkeys(("DateTimeTrigger", "TimeDeltaTrigger"), "stannel.triggers.temporal")
+_FILE_TRIGGERS = dict.fromkeys(
+    ("DirectoryFileDeleteTrigger", "FileDeleteTrigger", "FileTrigger"), "stannel.triggers.file"
+)
+_EXTERNAL_TASK_TRIGGERS = dict.fromkeys(("DagStateTrigger", "WorkflowTrigger"), "stannel.triggers.external_task")
+_ASSETS = dict.fromkeys(
+    (
+        "Asset",
+        "AssetAccessControl",
+        "AssetAlias",
+        "AssetAll",
+        "AssetAny",
+        "AssetNameRef",
+        "AssetRef",
+        "AssetUriRef",
+        "AssetWatcher",
+        "BaseAsset",
+        "Dataset",
+        "Model",
+    ),
+    "stannel.sdk.assets.definition",
+)
+_METADATA = {"Metadata": "stannel.sdk.assets.definition"}
+_ASSET_OR_TIME = {"AssetOrTimeSchedule": "stannel.sdk.assets.schedule"}
 _MASKING = {"mask_secret": "stannel.sdk.log"}
 _SDK = "stannel.sdk"
 _EXCEPTIONS = "stannel.sdk.exceptions"
@@ -98,16 +139,21 @@ TABLE: "dict[str, str | Names]" = {
     "airflow.sdk.configuration": _CONF,
     "airflow.sdk.exceptions": _EXCEPTIONS,
     "airflow.sdk.log": _MASKING,
+    "airflow.sdk.state": "stannel.sdk.state",
     "airflow.sdk.timezone": _TIMEZONE,
     "airflow.sdk._shared.module_loading": _MODULE_LOADING,
     "airflow.sdk.bases.branch": _BRANCH,
     "airflow.sdk.bases.decorator": _DECORATOR_BASES,
     "airflow.sdk.bases.hook": _HOOK,
     "airflow.sdk.bases.operator": _OPERATOR,
+    "airflow.sdk.bases.resumablejobmixin": {"ResumableJobMixin": "stannel.sdk.resumable"},
     "airflow.sdk.bases.sensor": _SENSOR_BASE,
     "airflow.sdk.bases.skipmixin": {"SkipMixin": "stannel.sdk.operator"},
     "airflow.sdk.bases.xcom": _XCOM,
     "airflow.sdk.definitions._internal.types": _NOTSET,
+    "airflow.sdk.definitions.asset": {**_ASSETS, "AssetUniqueKey": "stannel.model.asset:AssetKey"},
+    "airflow.sdk.definitions.asset.decorators": {"asset": "stannel.sdk.assets.decorator"},
+    "airflow.sdk.definitions.asset.metadata": _METADATA,
     "airflow.sdk.definitions.connection": {"Connection": "stannel.sdk.connection"},
     "airflow.sdk.definitions.context": _CONTEXT,
     "airflow.sdk.definitions.dag": _DAG,
@@ -118,9 +164,20 @@ TABLE: "dict[str, str | Names]" = {
     "airflow.sdk.definitions.template": {"literal": "stannel.sdk.template_marks:LiteralValue"},
     "airflow.sdk.definitions.variable": {"Variable": "stannel.sdk.variable"},
     "airflow.sdk.definitions.xcom_arg": _XCOM_ARG,
-    "airflow.sdk.execution_time.context": {"context_to_airflow_vars": "stannel.sdk.operators.bash:run_environment"},
+    "airflow.sdk.execution_time.context": {
+        "NEVER_EXPIRE": "stannel.sdk.state_store",
+        "context_to_airflow_vars": "stannel.sdk.operators.bash:run_environment",
+    },
     "airflow.sdk.execution_time.xcom": _XCOM,
     # --- names from before the task SDK
+    "airflow.assets": _ASSETS,
+    "airflow.datasets": {
+        "Dataset": "stannel.sdk.assets.definition",
+        "DatasetAlias": "stannel.sdk.assets.definition:AssetAlias",
+        "DatasetAll": "stannel.sdk.assets.definition:AssetAll",
+        "DatasetAny": "stannel.sdk.assets.definition:AssetAny",
+    },
+    "airflow.datasets.metadata": _METADATA,
     "airflow.decorators": {
         **_DAG,
         "task": "stannel.sdk.decorators",
@@ -165,6 +222,8 @@ TABLE: "dict[str, str | Names]" = {
     "airflow.sensors.time_delta": _TIME_DELTA_SENSOR,
     "airflow.sensors.time_sensor": _TIME_SENSOR,
     "airflow.sensors.weekday": _WEEKDAY_SENSOR,
+    "airflow.timetables.assets": _ASSET_OR_TIME,
+    "airflow.timetables.datasets": {"DatasetOrTimeSchedule": "stannel.sdk.assets.schedule:AssetOrTimeSchedule"},
     "airflow.timetables.base": {"Timetable": "stannel.sdk.timetables"},
     "airflow.timetables.interval": {
         "CronDataIntervalTimetable": "stannel.sdk.timetables",
@@ -174,6 +233,25 @@ TABLE: "dict[str, str | Names]" = {
         "CronTriggerTimetable": "stannel.sdk.timetables",
         "DeltaTriggerTimetable": "stannel.sdk.timetables",
     },
+    "airflow.triggers.base": _TRIGGER_BASE,
+    "airflow.triggers.callback": {"CallbackTrigger": "stannel.triggers.callback"},
+    "airflow.triggers.external_task": _EXTERNAL_TASK_TRIGGERS,
+    "airflow.triggers.file": _FILE_TRIGGERS,
+    "airflow.triggers.shared_stream": dict.fromkeys(
+        (
+            "DEFAULT_ACK_TIMEOUT",
+            "DEFAULT_SUBSCRIBER_QUEUE_MAX",
+            "AckTimeout",
+            "AdvanceItem",
+            "AdvanceOutcome",
+            "SharedStreamManager",
+            "SharedStreamProducer",
+            "reject_shared_stream_event",
+        ),
+        "stannel.triggers.shared_stream",
+    ),
+    "airflow.triggers.temporal": _TEMPORAL_TRIGGERS,
+    "airflow.triggers.testing": dict.fromkeys(("FailureTrigger", "SuccessTrigger"), "stannel.triggers.testing"),
     "airflow.utils": {"yaml": "yaml:"},
     "airflow.utils.context": _CONTEXT,
     "airflow.utils.dates": {"days_ago": "stannel.compat.helpers"},
@@ -227,7 +305,17 @@ TABLE: "dict[str, str | Names]" = {
     "airflow.providers.standard.sensors.time": _TIME_SENSOR,
     "airflow.providers.standard.sensors.time_delta": _TIME_DELTA_SENSOR,
     "airflow.providers.standard.sensors.weekday": _WEEKDAY_SENSOR,
+    "airflow.providers.standard.triggers.external_task": _EXTERNAL_TASK_TRIGGERS,
+    "airflow.providers.standard.triggers.file": _FILE_TRIGGERS,
+    "airflow.providers.standard.triggers.temporal": _TEMPORAL_TRIGGERS,
     "airflow.providers.standard.utils.weekday": _WEEKDAY,
+    "airflow.providers.http.triggers.http": dict.fromkeys(
+        ("HttpEventTrigger", "HttpSensorTrigger", "HttpTrigger"), "stannel.triggers.http"
+    ),
+    "airflow.providers.http.sensors.http": {"HttpSensor": "stannel.sdk.sensors.http"},
+    "airflow.providers.common.messaging.providers.base_provider": {"BaseMessageQueueProvider": "stannel.messaging"},
+    "airflow.providers.common.messaging.triggers.msg_queue": {"MessageQueueTrigger": "stannel.messaging"},
+    "airflow.providers.common.compat.assets": _ASSETS,
     "airflow.providers.common.compat.sdk": _SDK,
     "airflow.providers.common.compat.standard.operators": _PYTHON,
 }
@@ -252,6 +340,9 @@ ALSO: "dict[str, Names]" = {
                 "AirflowSensorTimeout",
                 "AirflowSkipException",
                 "AirflowTaskTimeout",
+                "TaskDeferralError",
+                "TaskDeferralTimeout",
+                "TaskDeferred",
             ),
             _EXCEPTIONS,
         ),

@@ -6,7 +6,9 @@ from typing import Any
 import msgspec
 
 from stannel.errors import RunExists, UnknownId, XComTooLarge
+from stannel.execution.asset_answers import answer_about_assets
 from stannel.execution.greeting import dag_run_of
+from stannel.execution.state_answers import answer_about_state
 from stannel.model.moments import to_micros
 from stannel.model.run import Attempt, RunType
 from stannel.model.schedule import Interval
@@ -176,7 +178,7 @@ def _about_others(store: Store, attempt: Attempt, request: Request) -> Reply:
             return _dag(store, dag_id)
         case requests.GetDagRun(dag_id, run_id):
             run = _found(store.runs.get, dag_id, run_id)
-            return replies.DagRunResult(**_fields(dag_run_of(run)))
+            return replies.DagRunResult(**_fields(dag_run_of(run, store.events.of_run(run.pk))))
         case requests.GetDagRunState(dag_id, run_id):
             return replies.DagRunStateResult(_found(store.runs.get, dag_id, run_id).state)
         case requests.GetPreviousDagRun(dag_id, logical_date, state):
@@ -196,6 +198,31 @@ def _about_others(store: Store, attempt: Attempt, request: Request) -> Reply:
             return _breadcrumbs(store, dag_id, run_id)
         case requests.GetTaskRescheduleStartDate():
             return replies.TaskRescheduleStartDate(attempt.first_start_date)
+        case (
+            requests.GetAssetByName()
+            | requests.GetAssetByUri()
+            | requests.GetAssetsByAlias()
+            | requests.GetAssetEventByAsset()
+            | requests.GetAssetEventByAssetAlias()
+            | requests.ValidateInletsAndOutlets()
+        ):
+            return answer_about_assets(store, attempt, request)
+        case (
+            requests.GetTaskStateStore()
+            | requests.SetTaskStateStore()
+            | requests.DeleteTaskStateStore()
+            | requests.ClearTaskStateStore()
+            | requests.GetAssetStateStoreByName()
+            | requests.GetAssetStateStoreByUri()
+            | requests.SetAssetStateStoreByName()
+            | requests.SetAssetStateStoreByUri()
+            | requests.DeleteAssetStateStoreByName()
+            | requests.DeleteAssetStateStoreByUri()
+            | requests.ClearAssetStateStoreByName()
+            | requests.ClearAssetStateStoreByUri()
+            | requests.ChangeStateStore()
+        ):
+            return answer_about_state(store, attempt, request)
         case _:
             message = f"{type(request).__name__} is not offered by this version of Stannel."
             raise Refused(ErrorCode.API_SERVER_ERROR, {"status_code": 501, "message": message, "detail": None})

@@ -1,9 +1,12 @@
 """What an attempt is told before it asks anything."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import UNSET
 
+from stannel.execution.asset_answers import consumed
+from stannel.model.asset import ConsumedEvent
 from stannel.model.run import Attempt, Run
 from stannel.protocol.data import BundleInfo, DagRun, TaskInstance, TIRunContext
 from stannel.protocol.replies import StartupDetails
@@ -29,7 +32,7 @@ def greeting(attempt: Attempt, *, hostname: str, callback: dict[str, Any] | None
         bundle_info=_BUNDLE,
         start_date=attempt.start_date,
         ti_context=TIRunContext(
-            dag_run=dag_run_of(attempt.run),
+            dag_run=dag_run_of(attempt.run, attempt.events),
             max_tries=attempt.max_tries,
             should_retry=attempt.should_retry,
             task_reschedule_count=attempt.reschedule_count,
@@ -41,8 +44,8 @@ def greeting(attempt: Attempt, *, hostname: str, callback: dict[str, Any] | None
     )
 
 
-def dag_run_of(run: Run) -> DagRun:
-    """The run in the words of the wire."""
+def dag_run_of(run: Run, events: Sequence[ConsumedEvent] = ()) -> DagRun:
+    """The run, and the events that it consumed, in the words of the wire."""
     return DagRun(
         dag_id=run.dag_id,
         run_id=run.run_id,
@@ -57,7 +60,7 @@ def dag_run_of(run: Run) -> DagRun:
         state=run.state,
         conf=run.conf,
         triggering_user_name=run.triggered_by,
-        consumed_asset_events=[],
+        consumed_asset_events=consumed(events),
         partition_key=run.partition_key,
         note=run.note,
     )

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 from stannel.errors import StannelError
 from stannel.execution.answers import answer
 from stannel.execution.retries import with_retry_time
+from stannel.execution.state_answers import task_keeper
 from stannel.model.run import Attempt, Outcome
+from stannel.model.states import TaskState
 from stannel.protocol.refusal import Refused
 from stannel.protocol.replies import Reply
 from stannel.protocol.requests import Request
@@ -69,9 +71,7 @@ class StoreDesk:
         while self._ends:
             batch, self._ends = self._ends, []
             try:
-                accepted = await self.in_thread(
-                    self._store.attempts.finish, [(attempt, outcome) for attempt, outcome, _ in batch]
-                )
+                accepted = await self.in_thread(self._finish, [(attempt, outcome) for attempt, outcome, _ in batch])
             except BaseException as error:
                 for _, _, stored in batch:
                     if not stored.done():
@@ -83,6 +83,13 @@ class StoreDesk:
                     if not stored.done():
                         stored.set_result(ok)
         self._storing = None
+
+    def _finish(self, ends: list[tuple[Attempt, Outcome]]) -> list[bool]:
+        accepted = self._store.attempts.finish(ends)
+        for (attempt, outcome), ok in zip(ends, accepted, strict=True):
+            if ok and outcome.state is TaskState.SUCCESS:
+                self._store.states.succeeded(task_keeper(attempt))
+        return accepted
 
 
 class CallbackDesk:

@@ -2,10 +2,12 @@
 
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from stannel.model.asset import AliasSpec, AssetSpec, Reference
 from stannel.model.schedule import AnySchedule, Never
 
 
@@ -52,6 +54,19 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     max_delay: float | None = None
 
 
+class StartTrigger(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a task waits for before it is first given a process. Arguments are encoded, `timeout` is in seconds."""
+
+    classpath: str
+    kwargs: dict[str, Any] = {}
+    method: str | None = None
+    next_kwargs: dict[str, Any] = {}
+    timeout: float | None = None
+    queue: str | None = None
+    # Some argument is a template, so whoever runs the trigger has to render it first.
+    renders: bool = False
+
+
 class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One task. Durations are seconds. `priority` is the effective weight, computed over the graph once."""
 
@@ -83,6 +98,12 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     # Which callbacks the author gave: "success", "failure", "retry", "skipped", "execute".
     callbacks: tuple[str, ...] = ()
     template_fields: tuple[str, ...] = ()
+    inlets: tuple[Reference, ...] = ()
+    outlets: tuple[Reference, ...] = ()
+    # Waited for before the first process of each try; None: the task starts on a worker.
+    start_trigger: StartTrigger | None = None
+    # Its own code decides what a failed or overdue wait means, so a worker has to tell it.
+    resumes_failures: bool = False
     doc: str | None = None
     extra: dict[str, Any] = {}
 
@@ -104,7 +125,7 @@ class ParamSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     required: bool = False
 
 
-class DagSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class DagSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True):
     """One DAG. `fileloc` is relative to the DAG folder; tasks stand in the author's order."""
 
     dag_id: str
@@ -129,12 +150,19 @@ class DagSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tasks: tuple[TaskSpec, ...] = ()
     groups: tuple[GroupSpec, ...] = ()
     callbacks: tuple[str, ...] = ()
+    # Every asset and alias that the schedule or a task names.
+    assets: tuple[AssetSpec, ...] = ()
+    aliases: tuple[AliasSpec, ...] = ()
     render_template_as_native_obj: bool = False
     extra: dict[str, Any] = {}
 
     def task(self, task_id: str) -> TaskSpec | None:
         """The task of that id. None: this version of the DAG has no such task."""
-        return next((task for task in self.tasks if task.task_id == task_id), None)
+        return self._by_id.get(task_id)
+
+    @cached_property
+    def _by_id(self) -> dict[str, TaskSpec]:
+        return {task.task_id: task for task in self.tasks}
 
 
 _encoder = msgspec.json.Encoder()

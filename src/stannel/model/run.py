@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
+from stannel.model.asset import ConsumedEvent, Emitted
 from stannel.model.ids import UNMAPPED
 from stannel.model.states import AttemptState, RunState, TaskState
+from stannel.model.trigger import Deferral
 
 
 class RunType(StrEnum):
@@ -92,6 +94,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     reschedule_count: int = 0
     # When this try first started, if it was interrupted (rescheduled or deferred) since.
     first_start_date: datetime | None = None
+    # What its run consumed, if asset events made it.
+    events: tuple[ConsumedEvent, ...] = ()
 
     @property
     def dag_id(self) -> str:
@@ -100,6 +104,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def run_id(self) -> str:
         return self.run.run_id
+
+    def seconds_left(self, now: datetime) -> float | None:
+        """What is left of `execution_timeout`, which counts from the first start of a try that waited meanwhile."""
+        if self.execution_timeout is None or self.next_method is None or self.first_start_date is None:
+            return self.execution_timeout
+        return max(self.execution_timeout - (now - self.first_start_date).total_seconds(), 0.0)
 
     @property
     def label(self) -> str:
@@ -118,5 +128,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     retry_at: datetime | None = None
     rendered_map_index: str | None = None
     skip: tuple[tuple[str, int], ...] = ()
+    # What the task waits for, when it ended to wait.
+    deferral: Deferral | None = None
+    # What a success tells of the task's outlets.
+    outlets: tuple[Emitted, ...] = ()
     # The process did not say so itself, so it did not run its author's callbacks either.
     unreported: bool = False

@@ -4,6 +4,8 @@ from datetime import datetime
 
 import msgspec
 
+from stannel.model.asset import Condition, Consumption
+
 # Names for cron expressions that authors use most.
 PRESETS: dict[str, str] = {
     "@hourly": "0 * * * *",
@@ -51,7 +53,21 @@ class Every(Schedule, frozen=True, tag="every"):
     interval: bool = True
 
 
-AnySchedule = Never | Once | Continuous | Cron | Every
+TimeSchedule = Never | Once | Continuous | Cron | Every
+
+
+class OnAssets(Schedule, frozen=True, tag="assets", omit_defaults=True):
+    """When events of assets meet a condition, and besides at the moments of `time`.
+
+    Without `consumption`, all events that wait make up one run, as they do in Airflow.
+    """
+
+    condition: Condition
+    consumption: Consumption | None = None
+    time: TimeSchedule = Never()
+
+
+AnySchedule = Never | Once | Continuous | Cron | Every | OnAssets
 
 
 class Interval(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from pathlib import Path
 from stannel.errors import DagInvalid, ImportFailed, StannelError
 from stannel.model.cron import check_cron, zone_named
 from stannel.model.dag import DagSpec, encode_dag
-from stannel.model.schedule import Cron
+from stannel.model.schedule import Cron, OnAssets
 from stannel.parser.reads import Reads, loaded_modules
 from stannel.parser.tracebacks import error_chain, files_in_traceback, own_traceback
 from stannel.parser.wire import ParseOrder, ParseResult, decode_order, encode
@@ -94,9 +94,10 @@ def _compiled(dags: Iterable[DAG], fileloc: str) -> tuple[list[DagSpec], list[st
 
 def _check_schedule(spec: DagSpec) -> None:
     zone_named(spec.timezone)
-    if isinstance(spec.schedule, Cron):
-        zone_named(spec.schedule.timezone)
-        check_cron(spec.schedule.expression)
+    time = spec.schedule.time if isinstance(spec.schedule, OnAssets) else spec.schedule
+    if isinstance(time, Cron):
+        zone_named(time.timezone)
+        check_cron(time.expression)
 
 
 def _error_text(error: BaseException, order: ParseOrder) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from stannel.errors import StannelError
 from stannel.model.dag import DagSpec
-from stannel.model.moments import to_micros
+from stannel.model.moments import from_micros, to_micros
 from stannel.model.plan import Instance, RunPlan
 from stannel.model.run import Run
 from stannel.model.states import RunState, TaskState
@@ -34,6 +34,7 @@ from stannel.store.runs import (
 )
 from stannel.store.sql import Tx
 from stannel.store.tasks import apply_plan, instances_of, runs_with_due_retries
+from stannel.store.waits import Ending, expire_waits, next_wait_deadline
 from stannel.store.xcoms import mapped_lengths
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,11 @@ class Advance:
             stop_instances(tx, run.pk, now=moment, why=why)
             self._end(tx, run, self._store.dags.spec(run.version, tx), RunState.FAILED, moment, why)
 
+    def end_overdue_waits(self, tx: Tx, now: datetime) -> list[Ending]:
+        """Tasks that waited longer than they may fail, or hear of it on a worker; those waits."""
+        overdue = next_wait_deadline(tx)
+        return expire_waits(tx, self._store.dags, now) if overdue is not None and overdue <= to_micros(now) else []
+
     def plan_runs(self, tx: Tx, now: datetime, *, most: int) -> int:
         """Plan up to `most` runs in which something changed; how many there were."""
         runs = take_dirty(tx, most)
@@ -108,6 +114,7 @@ class Advance:
             instances = instances_of(tx, run.pk)
             plan = self._decide(run, graph, instances, now, lengths, past)
             apply_plan(tx, run, spec, plan, now)
+            self._start_from_triggers(tx, run, spec, instances, plan, now)
             add_instances(tx, run.pk, spec, plan.missing)
             if not plan.expand and not plan.missing:
                 break
@@ -115,6 +122,21 @@ class Advance:
             mark_follower_dirty(tx, run)
         if plan.verdict is not None:
             self._end(tx, run, spec, plan.verdict, now, plan.reason)
+
+    def _start_from_triggers(
+        self, tx: Tx, run: Run, spec: DagSpec, instances: list[Instance], plan: RunPlan, now: int
+    ) -> None:
+        """Tasks that begin with a trigger wait at once: no worker, no slot. One that goes on goes to a worker."""
+        chosen = set(plan.schedule)
+        for task in spec.tasks if chosen else ():
+            if task.start_trigger is not None:
+                begun = [
+                    one
+                    for one in instances
+                    if one.pk in chosen and one.task_id == task.task_id and one.state is not TaskState.UP_FOR_RESCHEDULE
+                ]
+                if begun:
+                    self._store.triggers.start(tx, run, task, begun, now=from_micros(now))
 
     def _shape(self, tx: Tx, run: Run, version: str) -> tuple[DagSpec, Graph]:
         try:

@@ -5,23 +5,28 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from stannel.errors import StannelError
 from stannel.model.ids import new_id
 from stannel.model.moments import to_micros
 from stannel.scheduler.advance_runs import Advance
+from stannel.scheduler.asset_runs import create_asset_runs
 from stannel.scheduler.create_runs import create_due_runs
+from stannel.scheduler.expiry import forget_expired_state
 from stannel.scheduler.queue_tasks import QueueLimits, queue_tasks
 from stannel.scheduler.rescue import rescue_lost_attempts
 from stannel.settings import Settings
 from stannel.store import Store
 from stannel.store.dags import next_due
 from stannel.store.database import SCHEDULER
+from stannel.store.event_queue import next_look
 from stannel.store.runs import next_deadlines
 from stannel.store.signals import Listener, wait
 from stannel.store.tasks import next_retry
+from stannel.store.waits import Ending, next_wait_deadline
+from stannel.supervisor.tasklog import append_note, log_path
 
 log = logging.getLogger(__name__)
 
@@ -130,16 +135,18 @@ class Scheduler:
         return self._judges_from is None or now >= self._judges_from
 
     def _create_runs(self, now: datetime) -> bool:
+        moment = to_micros(now)
         with self._store.read() as tx:
-            due = next_due(tx)
-        if due is None or due > to_micros(now):
-            return False
-        looked_at = create_due_runs(
-            self._store,
-            now,
-            most=self._settings.scheduler.max_dagruns_to_create_per_loop,
-            max_active_runs=self._settings.core.max_active_runs_per_dag,
-        )
+            by_events, by_time = next_look(tx), next_due(tx)
+        limits = {
+            "most": self._settings.scheduler.max_dagruns_to_create_per_loop,
+            "max_active_runs": self._settings.core.max_active_runs_per_dag,
+        }
+        looked_at = 0
+        if by_events is not None and by_events <= moment:
+            looked_at += create_asset_runs(self._store, now, **limits)
+        if by_time is not None and by_time <= moment:
+            looked_at += create_due_runs(self._store, now, **limits)
         # None, though one is due: another scheduler is at it.
         return looked_at > 0
 
@@ -149,9 +156,18 @@ class Scheduler:
             self._advance.start_runs(tx, now)
             self._advance.wake_retries(tx, now)
             self._advance.end_overdue(tx, now)
+            overdue = self._advance.end_overdue_waits(tx, now)
             planned = self._advance.plan_runs(tx, now, most=_RUNS_PER_TICK)
             queue_tasks(self._store, tx, now, self._limits)
+        self._note_overdue(overdue)
         return planned == _RUNS_PER_TICK
+
+    def _note_overdue(self, overdue: Sequence[Ending]) -> None:
+        for one in overdue:
+            wait = one.wait
+            limit = "the timeout of the wait" if wait.deadline_of == "trigger" else "the task's execution_timeout"
+            path = log_path(self._settings.logging.base_log_folder, wait)
+            append_note(path, "stannel.scheduler", f"The wait for {wait.classpath} was ended: {limit} is over", "error")
 
     def _keep_lease(self) -> None:
         moment = time.monotonic()
@@ -168,12 +184,13 @@ class Scheduler:
         self._renewed = moment
         if moment - self._swept > self._settings.scheduler.sweep_interval:
             self._store.runs.sweep()
+            forget_expired_state(self._store, now, batch=self._settings.state_store.state_cleanup_batch_size)
             self._swept = moment
 
     def _until_next_deadline(self) -> float:
         now = to_micros(self._clock())
         with self._store.read() as tx:
-            moments = [next_due(tx), next_retry(tx), *next_deadlines(tx, now)]
+            moments = [next_due(tx), next_look(tx), next_retry(tx), next_wait_deadline(tx), *next_deadlines(tx, now)]
         waits = [(moment - now) / 1e6 for moment in moments if moment is not None]
         # What is due and was not done cannot be done now; trying again at once would be a hot loop.
         return max(min([self._settings.scheduler.scheduler_heartbeat_sec, *waits]), _SHORTEST_PAUSE)

@@ -11,7 +11,16 @@ from stannel.scheduler.choose import Choice, Limits, Pool, Usage, choose
 from stannel.store import Store
 from stannel.store.leases import live_workers
 from stannel.store.sql import Duty, Tx
-from stannel.store.tasks import Without, note_waiting, pool_slots, queue_instances, scheduled_instances, slots_in_use
+from stannel.store.tasks import (
+    Without,
+    deferred_instances,
+    note_waiting,
+    pool_slots,
+    queue_instances,
+    scheduled_instances,
+    slots_held_deferred,
+    slots_in_use,
+)
 
 # Workers take what they can run; as much again waits for them, so that a free slot is never idle.
 _QUEUED_PER_SLOT = 2
@@ -42,6 +51,7 @@ def queue_tasks(store: Store, tx: Tx, now: datetime, limits: QueueLimits) -> int
             break
         usage.limits = _limits(store, tx, candidates, limits)
         usage.limits.parallelism = places
+        _count_deferred(tx, usage)
         choice = choose(candidates, usage)
         chosen = set(choice.chosen)
         queue_instances(tx, [one for one in candidates if one.pk in chosen], to_micros(now))
@@ -73,9 +83,20 @@ def _usage(tx: Tx) -> Usage:
         task, in_run = (one.dag_id, one.task_id), (one.run_pk, one.task_id)
         usage.per_task[task] = usage.per_task.get(task, 0) + one.instances
         usage.per_task_in_run[in_run] = usage.per_task_in_run.get(in_run, 0) + one.instances
+    for name, slots in slots_held_deferred(tx).items():
+        held[name] = held.get(name, 0) + slots
     for name, slots in pool_slots(tx).items():
         usage.pools[name] = Pool(None) if slots < 0 else Pool(slots, slots - held.get(name, 0))
     return usage
+
+
+def _count_deferred(tx: Tx, usage: Usage) -> None:
+    """`max_active_tis_per_dag(run)` counts those that wait, too; they are counted only where there is such a limit."""
+    dags = sorted({dag_id for dag_id, _ in (*usage.limits.per_task, *usage.limits.per_task_in_run)})
+    for dag_id, run_pk, task_id, count in deferred_instances(tx, dags) if dags else ():
+        task, in_run = (dag_id, task_id), (run_pk, task_id)
+        usage.per_task[task] = usage.per_task.get(task, 0) + count
+        usage.per_task_in_run[in_run] = usage.per_task_in_run.get(in_run, 0) + count
 
 
 def _limits(store: Store, tx: Tx, candidates: Sequence[Candidate], engine: QueueLimits) -> Limits:

@@ -8,7 +8,7 @@ import msgspec
 
 from stannel.model.cron import next_tick, previous_tick
 from stannel.model.dag import DagSpec
-from stannel.model.schedule import Continuous, Cron, DueRun, Every, Interval, Never, Once
+from stannel.model.schedule import Continuous, Cron, DueRun, Every, Interval, Never, OnAssets, Once
 
 _INSTANT = timedelta(microseconds=1)
 
@@ -38,6 +38,9 @@ def next_run(spec: DagSpec, last: DueRun | None, now: datetime, *, first_seen: d
             ticks = _ticks(spec.schedule, spec.start_date or seen)
             following = _interval_run if interval else _point_run
             due = following(spec, ticks, last, now, seen)
+        case OnAssets(time=time):
+            timed = msgspec.structs.replace(spec, schedule=time)
+            return next_run(timed, last, now, first_seen=first_seen)
         case unknown:
             assert_never(unknown)
     return None if due is None or _is_over(spec, due) else due
@@ -45,13 +48,14 @@ def next_run(spec: DagSpec, last: DueRun | None, now: datetime, *, first_seen: d
 
 def interval_for_manual(spec: DagSpec, moment: datetime) -> Interval:
     """What a run started by hand is about: the last complete interval before the moment, else the moment itself."""
-    match spec.schedule:
+    schedule = spec.schedule.time if isinstance(spec.schedule, OnAssets) else spec.schedule
+    match schedule:
         case Cron(interval=True):
-            ticks = _ticks(spec.schedule, moment)
+            ticks = _ticks(schedule, moment)
             end = ticks.at_or_before(moment)
             return Interval(ticks.at_or_before(end - _INSTANT), end)
         case Every(interval=True, seconds=seconds):
-            ticks = _ticks(spec.schedule, spec.start_date or moment)
+            ticks = _ticks(schedule, spec.start_date or moment)
             end = ticks.at_or_before(moment)
             return Interval(end - timedelta(seconds=seconds), end)
         case _:

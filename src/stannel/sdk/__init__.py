@@ -8,6 +8,19 @@ if TYPE_CHECKING:
     from stannel.model.states import RunState as DagRunState
     from stannel.model.states import TaskState as TaskInstanceState
     from stannel.sdk import exceptions, macros, operators, sensors, timetables, timezone
+    from stannel.sdk.assets.decorator import asset
+    from stannel.sdk.assets.definition import (
+        Asset,
+        AssetAccessControl,
+        AssetAlias,
+        AssetAll,
+        AssetAny,
+        AssetWatcher,
+        Dataset,
+        Metadata,
+        Model,
+    )
+    from stannel.sdk.assets.schedule import AssetOrTimeSchedule
     from stannel.sdk.connection import BaseHook, Connection
     from stannel.sdk.context import Context, get_current_context
     from stannel.sdk.dags import DAG, dag
@@ -19,7 +32,9 @@ if TYPE_CHECKING:
     from stannel.sdk.operators.python import BaseBranchOperator
     from stannel.sdk.params import Param, ParamsDict
     from stannel.sdk.references import XComArg
+    from stannel.sdk.resumable import ResumableJobMixin
     from stannel.sdk.sensors.base import BaseSensorOperator, PokeReturnValue
+    from stannel.sdk.state_store import NEVER_EXPIRE
     from stannel.sdk.task_arguments import WeightRule
     from stannel.sdk.template_marks import LiteralValue as literal  # noqa: N813
     from stannel.sdk.timetables import (
@@ -29,9 +44,18 @@ if TYPE_CHECKING:
         DeltaTriggerTimetable,
     )
     from stannel.sdk.variable import Variable
+    from stannel.sdk.waiting import all_of, any_of, keep, wait_for
+    from stannel.triggers.base import StartTriggerArgs
 
 # Where each public name lives; a module maps to itself.
 _HOMES = {
+    "Asset": "stannel.sdk.assets.definition",
+    "AssetAccessControl": "stannel.sdk.assets.definition",
+    "AssetAlias": "stannel.sdk.assets.definition",
+    "AssetAll": "stannel.sdk.assets.definition",
+    "AssetAny": "stannel.sdk.assets.definition",
+    "AssetOrTimeSchedule": "stannel.sdk.assets.schedule",
+    "AssetWatcher": "stannel.sdk.assets.definition",
     "BaseBranchOperator": "stannel.sdk.operators.python",
     "BaseHook": "stannel.sdk.connection",
     "BaseOperator": "stannel.sdk.operator",
@@ -42,34 +66,53 @@ _HOMES = {
     "CronTriggerTimetable": "stannel.sdk.timetables",
     "DAG": "stannel.sdk.dags",
     "DagRunState": "stannel.model.states:RunState",
+    "Dataset": "stannel.sdk.assets.definition",
     "DeltaDataIntervalTimetable": "stannel.sdk.timetables",
     "DeltaTriggerTimetable": "stannel.sdk.timetables",
     "Label": "stannel.sdk.node",
     "MappedOperator": "stannel.sdk.mapped",
+    "Metadata": "stannel.sdk.assets.definition",
+    "Model": "stannel.sdk.assets.definition",
+    "NEVER_EXPIRE": "stannel.sdk.state_store",
     "Param": "stannel.sdk.params",
     "ParamsDict": "stannel.sdk.params",
     "PokeReturnValue": "stannel.sdk.sensors.base",
+    "ResumableJobMixin": "stannel.sdk.resumable",
+    "StartTriggerArgs": "stannel.triggers.base",
     "TaskGroup": "stannel.sdk.groups",
     "TaskInstanceState": "stannel.model.states:TaskState",
     "TriggerRule": "stannel.model.dag",
     "Variable": "stannel.sdk.variable",
     "WeightRule": "stannel.sdk.task_arguments",
     "XComArg": "stannel.sdk.references",
+    "all_of": "stannel.sdk.waiting",
+    "any_of": "stannel.sdk.waiting",
+    "asset": "stannel.sdk.assets.decorator",
     "chain": "stannel.sdk.node",
     "chain_linear": "stannel.sdk.node",
     "cross_downstream": "stannel.sdk.node",
     "dag": "stannel.sdk.dags",
     "get_current_context": "stannel.sdk.context",
+    "keep": "stannel.sdk.waiting",
     "literal": "stannel.sdk.template_marks:LiteralValue",
     "setup": "stannel.sdk.decorators",
     "task": "stannel.sdk.decorators",
     "task_group": "stannel.sdk.groups",
     "teardown": "stannel.sdk.decorators",
+    "wait_for": "stannel.sdk.waiting",
 }
 _MODULES = ("exceptions", "macros", "operators", "sensors", "timetables", "timezone")
 
 __all__ = [
     "DAG",
+    "NEVER_EXPIRE",
+    "Asset",
+    "AssetAccessControl",
+    "AssetAlias",
+    "AssetAll",
+    "AssetAny",
+    "AssetOrTimeSchedule",
+    "AssetWatcher",
     "BaseBranchOperator",
     "BaseHook",
     "BaseOperator",
@@ -79,25 +122,34 @@ __all__ = [
     "CronDataIntervalTimetable",
     "CronTriggerTimetable",
     "DagRunState",
+    "Dataset",
     "DeltaDataIntervalTimetable",
     "DeltaTriggerTimetable",
     "Label",
     "MappedOperator",
+    "Metadata",
+    "Model",
     "Param",
     "ParamsDict",
     "PokeReturnValue",
+    "ResumableJobMixin",
+    "StartTriggerArgs",
     "TaskGroup",
     "TaskInstanceState",
     "TriggerRule",
     "Variable",
     "WeightRule",
     "XComArg",
+    "all_of",
+    "any_of",
+    "asset",
     "chain",
     "chain_linear",
     "cross_downstream",
     "dag",
     "exceptions",
     "get_current_context",
+    "keep",
     "literal",
     "macros",
     "operators",
@@ -108,6 +160,7 @@ __all__ = [
     "teardown",
     "timetables",
     "timezone",
+    "wait_for",
 ]
 
 

@@ -62,6 +62,8 @@ class AbstractOperator(Node):
     pool: str
     do_xcom_push: bool
     multiple_outputs: bool
+    inlets: list[Any]
+    outlets: list[Any]
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         task_id = check_author_id("task", arguments.get("task_id"))
@@ -100,6 +102,7 @@ class AbstractOperator(Node):
         for name in ("max_active_tis_per_dag", "max_active_tis_per_dagrun"):
             if settings[name] is not None:
                 self._whole(name, settings[name], least=1)
+        self.inlets, self.outlets = _several(settings["inlets"]), _several(settings["outlets"])
         if settings["wait_for_downstream"]:
             self.depends_on_past = True
         for name, advice in _WITHOUT_EFFECT.items():
@@ -273,6 +276,13 @@ class AbstractOperator(Node):
 
     def __repr__(self) -> str:
         return f"<Task({self.task_type}): {self.task_id}>"
+
+
+def _several(value: Any) -> list[Any]:
+    """What the author gave, one thing or a collection of them, as a list."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
 
 
 def _factor(value: bool | float) -> float:

@@ -12,10 +12,14 @@ from stannel.model.dag import DagSpec, GroupSpec, ParamSpec, Retry, TaskSpec, de
 from stannel.model.schedule import Cron
 from stannel.sdk import serde
 from stannel.sdk.abstract_operator import AbstractOperator
+from stannel.sdk.assets.compiled import aliases_of, assets_of, references_of
+from stannel.sdk.assets.schedule import time_part
 from stannel.sdk.dags import DAG
 from stannel.sdk.mapped import MappedOperator
 from stannel.sdk.notset import NOTSET
+from stannel.sdk.operator import BaseOperator
 from stannel.sdk.param_schema import problems
+from stannel.sdk.start_trigger import operator_class_of, start_trigger_of
 from stannel.sdk.task_arguments import WeightRule
 from stannel.sdk.timezone import as_moment, zone_name
 
@@ -29,7 +33,8 @@ def compile_dag(dag: DAG, *, fileloc: str) -> DagSpec:
     priorities = priorities_of(dag)
     tasks = tuple(_task_spec(task, priorities[task.task_id]) for task in dag.tasks)
     schedule = dag.timetable.compiled()
-    zone = schedule.timezone if isinstance(schedule, Cron) else zone_name(dag.timezone)
+    time = time_part(schedule)
+    zone = time.timezone if isinstance(time, Cron) else zone_name(dag.timezone)
     spec = DagSpec(
         dag_id=dag.dag_id,
         fileloc=fileloc,
@@ -53,6 +58,8 @@ def compile_dag(dag: DAG, *, fileloc: str) -> DagSpec:
         tasks=tasks,
         groups=tuple(_group_spec(group) for group in dag.task_groups.values()),
         callbacks=tuple(name for name in ("failure", "success") if getattr(dag, f"on_{name}_callback")),
+        assets=assets_of(dag),
+        aliases=aliases_of(dag),
         render_template_as_native_obj=bool(dag.render_template_as_native_obj),
         extra=_dag_extra(dag),
     )
@@ -125,13 +132,17 @@ def _task_spec(task: AbstractOperator, priority: int) -> TaskSpec:
         is_empty=_is_empty(task, callbacks),
         callbacks=callbacks,
         template_fields=tuple(settings.template_fields),
+        inlets=references_of(task.inlets),
+        outlets=references_of(task.outlets),
+        start_trigger=start_trigger_of(task),
+        resumes_failures=operator_class_of(task).resume_execution is not BaseOperator.resume_execution,
         doc=settings.doc_md or settings.doc or settings.doc_rst or settings.doc_json or settings.doc_yaml,
         extra=_task_extra(settings),
     )
 
 
 def _is_empty(task: AbstractOperator, callbacks: tuple[str, ...]) -> bool:
-    if not getattr(task, "does_nothing", False) or callbacks or isinstance(task, MappedOperator):
+    if not getattr(task, "does_nothing", False) or callbacks or task.outlets or isinstance(task, MappedOperator):
         return False
     return not ({"pre_execute", "post_execute"} & vars(task).keys())
 

@@ -13,13 +13,14 @@ from typing import Any, Self, overload
 from stannel.errors import DagInvalid, InvalidId, closest, did_you_mean
 from stannel.model.ids import check_author_id
 from stannel.sdk import building, environment
+from stannel.sdk.assets.schedule import schedule_of
 from stannel.sdk.exceptions import TaskNotFound
 from stannel.sdk.groups import TaskGroup
 from stannel.sdk.notset import NOTSET
 from stannel.sdk.params import ParamsDict
 from stannel.sdk.references import DagParam
 from stannel.sdk.task_arguments import Callbacks
-from stannel.sdk.timetables import Timetable, timetable_of
+from stannel.sdk.timetables import Timetable
 from stannel.sdk.timezone import as_moment, default_timezone
 
 _CATCHUP = environment.setting("SCHEDULER__CATCHUP_BY_DEFAULT", "false").lower() in ("true", "1")
@@ -105,7 +106,7 @@ class DAG:
 
     def _timetable(self, schedule: Any) -> Timetable:
         try:
-            return timetable_of(schedule, self.timezone)
+            return schedule_of(schedule, self.timezone)
         except ValueError as error:
             raise self.invalid(f"its schedule cannot be used: {error}") from None
 

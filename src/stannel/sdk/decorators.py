@@ -14,7 +14,13 @@ from stannel.sdk.groups import unused_id
 from stannel.sdk.mapped import ExpandInput, MappedOperator, check_mappable
 from stannel.sdk.operator import BaseOperator, with_default_args
 from stannel.sdk.operators.bash import BashOperator
-from stannel.sdk.operators.python import BranchPythonOperator, PythonOperator, ShortCircuitOperator, call_shape
+from stannel.sdk.operators.python import (
+    BranchPythonOperator,
+    FunctionOperator,
+    PythonOperator,
+    ShortCircuitOperator,
+    call_shape,
+)
 from stannel.sdk.references import XComArg
 from stannel.sdk.sensors.python import PythonSensor
 from stannel.sdk.template_marks import needs_rendering
@@ -62,7 +68,7 @@ class ShortCircuitDecoratedOperator(DecoratedOperator, ShortCircuitOperator):
     template_fields = ("templates_dict", "op_args", "op_kwargs")
 
 
-class BashDecoratedOperator(DecoratedOperator, BashOperator):
+class BashDecoratedOperator(DecoratedOperator, FunctionOperator, BashOperator):
     """`@task.bash`: the function returns the command."""
 
     custom_operator_name = "@task.bash"
@@ -73,7 +79,7 @@ class BashDecoratedOperator(DecoratedOperator, BashOperator):
         super().__init__(**kwargs)
 
     def execute(self, context: Any) -> Any:
-        command = PythonOperator.execute_callable(self, context)  # type: ignore[arg-type]
+        command = self.execute_callable(context)
         if not isinstance(command, str) or not command.strip():
             raise TypeError(f"a @task.bash function must return a command, not {command!r}")
         # The returned text may itself hold templates, as a literal `bash_command` may.

@@ -1,7 +1,7 @@
 """The exceptions DAG authors raise and catch, under the names they know."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "AirflowConfigException",
     "AirflowException",
     "AirflowFailException",
+    "AirflowInactiveAssetInInletOrOutletException",
     "AirflowNotFoundException",
     "AirflowOptionalProviderFeatureException",
     "AirflowProviderDeprecationWarning",
@@ -23,6 +24,9 @@ __all__ = [
     "DownstreamTasksSkipped",
     "ParamValidationError",
     "RemovedInAirflow4Warning",
+    "TaskDeferralError",
+    "TaskDeferralTimeout",
+    "TaskDeferred",
     "TaskNotFound",
     "XComNotFound",
 ]
@@ -68,6 +72,18 @@ class AirflowSkipException(AirflowException):
 
 class AirflowFailException(AirflowException):
     """Raised by a task to fail now, whatever retries remain."""
+
+
+class AirflowInactiveAssetInInletOrOutletException(AirflowException):
+    """A task names assets that are not active: another one has their name or uri, or no DAG defines them."""
+
+    def __init__(self, inactive_assets: Sequence[Any]) -> None:
+        shown = ", ".join(str(one.name or one.uri) for one in inactive_assets)
+        super().__init__(
+            f"The task has inlets or outlets that are not active: {shown}. The DAG's warnings say which other asset "
+            "stands in their place; rename one of them, or define them in a DAG file."
+        )
+        self.inactive_assets = list(inactive_assets)
 
 
 class AirflowSensorTimeout(AirflowException):
@@ -116,6 +132,41 @@ class DagRunAlreadyExists(AirflowBadRequest):
 
 class TaskNotFound(AirflowNotFoundException):
     """The DAG has no task of that id."""
+
+
+class TaskDeferralError(AirflowException):
+    """What a task waited for ended without an event; the attempt fails and is retried if retries remain."""
+
+
+class TaskDeferralTimeout(AirflowException):
+    """A task waited longer than the `timeout` of its deferral; the attempt fails and is retried if retries remain."""
+
+
+class TaskDeferred(BaseException):
+    """Ends the attempt here: `trigger` waits in its place, and the task goes on at its method `method_name` then.
+
+    Not an `Exception`: task code that catches those must not swallow it. `method_name` None: the trigger ends the task.
+    `timeout` is a timedelta or a number of seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        trigger: Any,
+        method_name: str | None,
+        kwargs: dict[str, Any] | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> None:
+        super().__init__()
+        self.trigger, self.method_name, self.kwargs = trigger, method_name, kwargs
+        if timeout is not None and not isinstance(timeout, timedelta):
+            if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+                raise ValueError(f"timeout must be a timedelta or a number of seconds, not {timeout!r}")
+            timeout = timedelta(seconds=timeout)
+        self.timeout = timeout
+
+    def __str__(self) -> str:
+        return f"waits for {type(self.trigger).__name__}, then goes on at {self.method_name}"
 
 
 class AirflowTaskTimeout(BaseException):

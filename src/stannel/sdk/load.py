@@ -35,7 +35,7 @@ def load_dags(path: str | Path, dags_folder: str | Path) -> LoadedFile:
     A DAG imported from another file of the DAG folder belongs to that file and is left out here.
     """
     path, dags_folder = Path(path).resolve(), Path(dags_folder).resolve()
-    _import_from(str(dags_folder))
+    import_from(str(dags_folder))
     module = _new_module(path)
     with building.registered_dags() as registered:
         _execute(module, path)
@@ -65,7 +65,7 @@ class _Source(importlib.machinery.SourceFileLoader):
         return stats
 
 
-def _import_from(folder: str) -> None:
+def import_from(folder: str) -> None:
     """Let modules of the DAG folder be imported, by the same loader as the DAG files."""
     if folder in sys.path:
         return

@@ -1,16 +1,22 @@
 """`BaseOperator`: a task as its author configures it, and the hooks that run inside the task process."""
 
+import copy
 import importlib
 import inspect
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 from functools import cache
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, NoReturn, Self, Unpack
 
 from stannel.errors import closest, did_you_mean
+from stannel.model.trigger import FAIL_METHOD
 from stannel.sdk.abstract_operator import AbstractOperator, default_args_for
+from stannel.sdk.deferral import check_deferral, raise_failure, tell_failure
+from stannel.sdk.exceptions import TaskDeferralError, TaskDeferred
 from stannel.sdk.mapped import OperatorPartial
 from stannel.sdk.references import XCOM_RETURN_KEY, references_in
 from stannel.sdk.task_arguments import COMMON_ARGUMENTS, TaskArguments
+from stannel.triggers.base import BaseTrigger, StartTriggerArgs
 
 _PLACE = frozenset({"dag", "task_group"})
 
@@ -26,6 +32,7 @@ def accepted_arguments(operator_class: type) -> frozenset[str]:
         if constructor is not None:
             kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
             names.update(name for name, one in inspect.signature(constructor).parameters.items() if one.kind in kinds)
+    names.update(getattr(operator_class, "mixin_arguments", ()))
     names.discard("self")
     return frozenset(names)
 
@@ -64,9 +71,16 @@ class BaseOperator(AbstractOperator, metaclass=OperatorMeta):
     shallow_copy_attrs: Sequence[str] = ()
     # True for an operator that does nothing at all: it needs no process.
     does_nothing: ClassVar[bool] = False
+    # True: the task begins by waiting for the trigger of `start_trigger_args`, before it is given a process.
+    start_from_trigger: bool = False
+    start_trigger_args: StartTriggerArgs | None = None
 
     def __init__(self, **kwargs: Unpack[TaskArguments]) -> None:
         arguments: dict[str, Any] = {**kwargs}
+        # A mixin that stands behind BaseOperator among the bases has no constructor of its own that is called.
+        for name in getattr(self, "mixin_arguments", ()):
+            if name in arguments:
+                setattr(self, name, arguments.pop(name))
         unknown = arguments.keys() - COMMON_ARGUMENTS
         if unknown:
             name = min(unknown)
@@ -75,6 +89,9 @@ class BaseOperator(AbstractOperator, metaclass=OperatorMeta):
                 f"Task {arguments.get('task_id')!r}: {type(self).__name__} does not know the argument {name!r}{hint}"
             )
         super().__init__(arguments)
+        if self.start_trigger_args is not None:
+            # Constructors change their task's arguments in place; those of the class belong to all its tasks.
+            self.start_trigger_args = copy.copy(self.start_trigger_args)
 
     def connect_references(self) -> None:
         """Wait for every task whose output is used in a template field."""
@@ -110,6 +127,35 @@ class BaseOperator(AbstractOperator, metaclass=OperatorMeta):
 
     def post_execute(self, context: Any, result: Any = None) -> None:
         """Called right after `execute`, with what it returned."""
+
+    def defer(
+        self,
+        trigger: BaseTrigger,
+        method_name: str | None,
+        kwargs: dict[str, Any] | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> NoReturn:
+        """End this process and let the trigger wait; its event resumes the task at `method_name`, in a new process.
+
+        Nothing of this object is kept but `kwargs`, which the method is given beside `event`. `method_name` None: the
+        trigger ends the task itself.
+        """
+        check_deferral(self, trigger, method_name)
+        raise TaskDeferred(trigger=trigger, method_name=method_name, kwargs=kwargs, timeout=timeout)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        """Go on where the task deferred; raise what went wrong if its wait failed."""
+        kwargs = dict(next_kwargs or {})
+        if next_method == FAIL_METHOD:
+            tell_failure(self.log, kwargs)
+            raise_failure(kwargs.get("error", "Unknown"), self.execution_timeout)
+        method = getattr(self, next_method, None) if next_method else None
+        if method is None:
+            raise TaskDeferralError(
+                f"The task cannot go on at {next_method!r}: {type(self).__name__} has no such method. "
+                "It had when the task deferred, or its trigger was to end the task and did not."
+            )
+        return method(context, **kwargs)
 
     def on_kill(self) -> None:
         """Clean up when the attempt is told to stop: end processes and remote jobs that `execute` started."""

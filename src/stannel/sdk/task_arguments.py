@@ -71,6 +71,8 @@ class TaskArguments(TypedDict, total=False):
     doc_yaml: str | None
     doc_rst: str | None
     render_template_as_native_obj: bool | None
+    inlets: Any
+    outlets: Any
 
 
 _TIMEOUT = environment.setting("CORE__DEFAULT_TASK_EXECUTION_TIMEOUT", "")
@@ -117,6 +119,8 @@ DEFAULTS: TaskArguments = {
     "doc_yaml": None,
     "doc_rst": None,
     "render_template_as_native_obj": None,
+    "inlets": None,
+    "outlets": None,
 }
 # Kept on the task only when given: the methods of the same name are the default.
 HOOKS = frozenset({"pre_execute", "post_execute"})

@@ -159,6 +159,33 @@ class Workers(Section, frozen=True, kw_only=True):
     frame_limit: Annotated[Count, Meta(description="Bytes one message between a task and its supervisor may have.")] = (
         128 * MEBIBYTE
     )
+    state_store_backend: Annotated[
+        str,
+        Meta(
+            description="The class that keeps the values of state stores where tasks run, so that the engine keeps "
+            "only references: a subclass of `BaseStoreBackend`."
+        ),
+    ] = ""
+
+
+class StateStore(Section, frozen=True, kw_only=True):
+    """What task instances and assets keep for themselves."""
+
+    backend: Annotated[
+        str, Meta(description="The class that keeps state instead of the database: a subclass of `BaseStoreBackend`.")
+    ] = ""
+    clear_on_success: Annotated[
+        bool, Meta(description="Whether a task instance's keys are deleted in the moment in which it succeeds.")
+    ] = False
+    default_retention_days: Annotated[
+        int, Meta(ge=0, description="Days after which a task's keys expire when it does not say; 0 means never.")
+    ] = 30
+    state_cleanup_batch_size: Annotated[
+        int, Meta(ge=0, description="How many expired keys are deleted at a time; 0 means 1000.")
+    ] = 0
+    max_value_storage_bytes: Annotated[
+        int, Meta(ge=0, description="Bytes one value may take as JSON; a larger one is refused. 0 means any size.")
+    ] = 65535
 
 
 class Sensors(Section, frozen=True, kw_only=True):
@@ -167,6 +194,83 @@ class Sensors(Section, frozen=True, kw_only=True):
     default_timeout: Annotated[
         float, Meta(ge=0, description="Seconds a sensor waits before it gives up when it does not say.")
     ] = 604800.0
+
+
+class Operators(Section, frozen=True, kw_only=True):
+    """What operators do when their author does not say."""
+
+    default_deferrable: Annotated[
+        bool, Meta(description="Whether operators that can defer do so when the task does not say.")
+    ] = False
+    default_queue: Annotated[str, Meta(description="The queue of tasks that name none.")] = "default"
+
+
+class Triggerer(Section, frozen=True, kw_only=True):
+    """Where triggers run while their tasks wait."""
+
+    capacity: Annotated[
+        Count, Meta(description="How many triggers one triggerer runs at once; more wait for their turn.")
+    ] = 1000
+    queues_enabled: Annotated[
+        bool, Meta(description="Whether triggers go to triggerers that serve the queue of their task.")
+    ] = False
+    job_heartbeat_sec: Annotated[
+        Seconds,
+        Meta(
+            description="Seconds between two signs of life; after 2.1 times as long without one, "
+            "others take the triggers over."
+        ),
+    ] = 0.7
+    on_kill_timeout: Annotated[
+        Seconds, Meta(description="Seconds the `on_kill` of a trigger may take when a person ends its task.")
+    ] = 30.0
+    cancel_grace: Annotated[
+        Seconds, Meta(description="Seconds a trigger that is told to stop may take before it counts as stuck.")
+    ] = 5.0
+    blocked_main_thread_warning_threshold: Annotated[
+        Seconds,
+        Meta(description="Seconds a trigger may hold up the others before its log names the line that does it."),
+    ] = 0.2
+    blocked_quarantine_threshold: Annotated[
+        Seconds,
+        Meta(description="Seconds a trigger may hold up the others before it is moved to a process of its own."),
+    ] = 2.0
+    runner_health_check_threshold: Annotated[
+        Seconds, Meta(description="Seconds of silence after which a process that runs triggers is replaced.")
+    ] = 5.0
+    quarantine_hosts: Annotated[
+        int, Meta(ge=0, description="How many triggers that hold up others may have a process of their own.")
+    ] = 8
+    host_memory_limit_mb: Annotated[
+        Count, Meta(description="Mebibytes a process that runs triggers may use before it is replaced.")
+    ] = 2048
+    host_idle_seconds: Annotated[
+        Seconds, Meta(description="Seconds a process that runs triggers is kept when it has none to run.")
+    ] = 60.0
+    shared_stream_subscriber_queue_size: Annotated[
+        Count, Meta(description="How many events of a shared stream wait for a trigger that is slower than the others.")
+    ] = 1024
+    shared_stream_overflow: Annotated[
+        Literal["fail", "block"],
+        Meta(description="What happens when more wait for one: it fails and begins anew, or all wait for it."),
+    ] = "fail"
+    shared_stream_ack_timeout: Annotated[
+        Seconds,
+        Meta(description="Seconds a trigger may take for an event of a shared stream before it has failed on it."),
+    ] = 300.0
+    shared_stream_cohort_grace_period: Annotated[
+        float, Meta(ge=0, description="Seconds a shared stream waits for further triggers before it is opened.")
+    ] = 0.0
+    watcher_backoff_max: Annotated[
+        Seconds, Meta(description="The longest pause, in seconds, before a watcher that fails is tried again.")
+    ] = 60.0
+    watcher_repeats: Annotated[
+        Count,
+        Meta(
+            description="How often in a row a watcher may fire the same at once after it was started again; "
+            "one that goes on is held back, and reported."
+        ),
+    ] = 5
 
 
 class Sdk(Section, frozen=True, kw_only=True):
@@ -232,7 +336,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dag_processor: DagProcessor
     logging: Logging
     workers: Workers
+    state_store: StateStore
     sensors: Sensors
+    operators: Operators
+    triggerer: Triggerer
     sdk: Sdk
     origins: dict[tuple[str, str], Origin] = {}
     warnings: tuple[str, ...] = ()

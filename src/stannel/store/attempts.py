@@ -9,15 +9,21 @@ from sqlalchemy import bindparam, case, func, or_, select, update
 
 from stannel.errors import MoveRefused
 from stannel.model.moments import maybe_micros, maybe_moment, to_micros
-from stannel.model.run import Attempt, Outcome, Run
+from stannel.model.run import Attempt, Outcome, Run, RunType
 from stannel.model.states import AttemptState, TaskState, moves_from
+from stannel.model.trigger import FAIL_METHOD
 from stannel.store.callbacks import request_callback
 from stannel.store.dags import Dags
 from stannel.store.database import SCHEDULER, Database
+from stannel.store.events import events_of_runs
+from stannel.store.new_events import TaskSource, emit_outlets
 from stannel.store.runs import RUN_COLUMNS, mark_dirty, to_run
 from stannel.store.schema import attempt, dag, dag_run, lease
 from stannel.store.schema import task_instance as ti
 from stannel.store.sql import Row, Tx, among, word, words
+from stannel.store.state_stores import forget_successes
+from stannel.store.vault import Vault
+from stannel.store.waits import begin_waits
 from stannel.store.xcoms import forget_xcoms
 
 S = TaskState
@@ -85,6 +91,7 @@ _CLAIM = (
         ti.c.next_kwargs,
         ti.c.reschedules,
         ti.c.started_at,
+        ti.c.event,
     )
 )
 _START_ATTEMPT = (
@@ -107,8 +114,9 @@ _FINISH = (
         note=bindparam("why"),
         rendered_map_index=func.coalesce(bindparam("label"), ti.c.rendered_map_index),
         reschedules=case((bindparam("end") == word(S.UP_FOR_RESCHEDULE), ti.c.reschedules + 1), else_=0),
-        next_method=None,
-        next_kwargs=None,
+        next_method=bindparam("method"),
+        next_kwargs=bindparam("arguments"),
+        event=None,
     )
     .returning(ti.c.pk)
 )
@@ -226,7 +234,7 @@ def finish_instance(tx: Tx, ti_pk: int, attempt_id: str, outcome: Outcome, end: 
 
 
 def _finish_row(end: End) -> dict[str, Any]:
-    outcome = end.outcome
+    outcome, deferral = end.outcome, end.outcome.deferral
     return {
         "instance": end.ti_pk,
         "attempt": end.attempt_id,
@@ -235,6 +243,8 @@ def _finish_row(end: End) -> dict[str, Any]:
         "retry": maybe_micros(outcome.retry_at),
         "why": outcome.reason,
         "label": outcome.rendered_map_index,
+        "method": deferral.method if deferral else None,
+        "arguments": msgspec.json.encode(deferral.next_kwargs).decode() if deferral else None,
     }
 
 
@@ -246,8 +256,8 @@ def lost_attempts(tx: Tx, now: int, most: int = 500) -> list[LostAttempt]:
 class Attempts:
     """Attempts: claimed by workers, finished by them, taken up again when their worker died."""
 
-    def __init__(self, database: Database, dags: Dags) -> None:
-        self._database, self._dags = database, dags
+    def __init__(self, database: Database, dags: Dags, vault: Vault, *, clears_state: bool = False) -> None:
+        self._database, self._dags, self._vault, self._clears_state = database, dags, vault, clears_state
 
     def claim(self, owner: str, *, most: int, hostname: str, now: datetime) -> list[Attempt]:
         """Take up to `most` queued attempts and mark them running under this owner. Empty: none is queued."""
@@ -266,12 +276,14 @@ class Attempts:
             runs = {run[0]: run for run in tx.all(_RUNS, runs=sorted({row[1] for row in rows}))}
             known = {pk: to_run(run) for pk, run in runs.items()}
             # Made before the commit: an attempt that cannot be described must not count as claimed.
-            return [self._to_attempt(tx, row, known[row[1]], runs[row[1]], now) for row in rows]
+            claimed = [self._to_attempt(tx, row, known[row[1]], runs[row[1]], now) for row in rows]
+            return _with_events(tx, claimed)
 
     def finish(self, outcomes: Sequence[tuple[Attempt, Outcome]]) -> list[bool]:
         """End attempts, all in one transaction; for each whether it was still its instance's attempt."""
         with self._database.transaction() as tx:
-            mark_dirty(tx, [one.run.pk for one, _ in outcomes])
+            # A task that only begins to wait changes nothing for the others of its run.
+            mark_dirty(tx, [one.run.pk for one, outcome in outcomes if outcome.deferral is None])
             ends = [
                 End(one.ti_pk, one.attempt_id, outcome, _ENDS.get(outcome.state, AttemptState.FAILED))
                 for one, outcome in outcomes
@@ -280,7 +292,16 @@ class Attempts:
             for (one, outcome), ok in zip(outcomes, accepted, strict=True):
                 if ok:
                     _skip_tasks(tx, one, outcome)
+                    _emit(tx, one, outcome)
                     self._request_callbacks(tx, one, outcome)
+            if self._clears_state:
+                forget_successes(tx, [one.ti_pk for (one, _), ok in zip(outcomes, accepted, strict=True) if ok])
+            begun = [
+                (one, outcome.deferral, outcome.end_date)
+                for (one, outcome), ok in zip(outcomes, accepted, strict=True)
+                if ok and outcome.deferral is not None
+            ]
+            begin_waits(tx, self._vault, begun)
             tx.wake(SCHEDULER)
         return accepted
 
@@ -332,10 +353,33 @@ class Attempts:
             execution_timeout=task.execution_timeout if task else None,
             should_retry=row[5] <= row[6],
             next_method=row[8],
-            next_kwargs=msgspec.json.decode(row[9]) if row[9] else None,
+            next_kwargs=_resume_kwargs(row[8], row[9], row[12]),
             reschedule_count=row[10],
             first_start_date=maybe_moment(row[11]) if row[10] or row[8] is not None else None,
         )
+
+
+def _resume_kwargs(method: str | None, stored: str | None, event: str | None) -> dict[str, Any] | None:
+    """The arguments of the method a task goes on with: those it kept, and the event or failure that ended its wait."""
+    kwargs = msgspec.json.decode(stored) if stored else None
+    if event is None:
+        return kwargs
+    ended = msgspec.json.decode(event)
+    return {**(kwargs or {}), **(ended if method == FAIL_METHOD else {"event": ended})}
+
+
+def _with_events(tx: Tx, claimed: list[Attempt]) -> list[Attempt]:
+    by_events = [one.run.pk for one in claimed if one.run.run_type is RunType.ASSET_TRIGGERED]
+    if not by_events:
+        return claimed
+    events = events_of_runs(tx, by_events)
+    return [msgspec.structs.replace(one, events=events.get(one.run.pk, ())) for one in claimed]
+
+
+def _emit(tx: Tx, one: Attempt, outcome: Outcome) -> None:
+    if outcome.outlets and outcome.state is S.SUCCESS:
+        source = TaskSource(one.dag_id, one.run_id, one.task_id, one.map_index, one.attempt_id)
+        emit_outlets(tx, outcome.outlets, source, to_micros(outcome.end_date))
 
 
 def _skip_tasks(tx: Tx, one: Attempt, outcome: Outcome) -> None:

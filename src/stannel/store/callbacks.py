@@ -9,6 +9,7 @@ from stannel.model.ids import new_id
 from stannel.model.run import Attempt
 from stannel.model.states import FAILURES
 from stannel.store.database import WORKER, Database
+from stannel.store.events import events_of_run
 from stannel.store.runs import RUN_COLUMNS, to_run
 from stannel.store.schema import callback, dag, dag_run, lease
 from stannel.store.schema import task_instance as ti
@@ -111,10 +112,11 @@ def _to_work(tx: Tx, row: Row, now: datetime) -> CallbackWork | None:
     if run_row is None or instance is None:
         tx.run(_DONE, wanted=pk)
         return None
+    run = to_run(run_row)
     attempt = Attempt(
         attempt_id=new_id(),
         ti_pk=instance[0],
-        run=to_run(run_row),
+        run=run,
         task_id=instance[1],
         map_index=instance[2],
         try_number=max(instance[3], 1),
@@ -123,5 +125,6 @@ def _to_work(tx: Tx, row: Row, now: datetime) -> CallbackWork | None:
         fileloc=run_row[-1],
         start_date=now,
         execution_timeout=_TIMEOUT_SECONDS,
+        events=events_of_run(tx, run),
     )
     return CallbackWork(pk, attempt, kind, "dag" if ti_pk is None else "task", reason)

@@ -1,20 +1,25 @@
 """DAGs, their versions and the files they come from."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import bindparam, case, delete, func, or_, select, update
 
 from stannel.errors import UnknownId, closest
+from stannel.model.asset import without_secrets
 from stannel.model.dag import DagSpec, decode_dag, encode_dag
 from stannel.model.ids import new_id
 from stannel.model.moments import from_micros, maybe_micros, maybe_moment, to_micros
 from stannel.model.schedule import DueRun, Interval
+from stannel.store.assets import has_assets, meant_by, save_references, settle_activity
 from stannel.store.database import SCHEDULER, Database
 from stannel.store.schema import dag, dag_file, dag_run, dag_version
 from stannel.store.sql import Duty, Row, Tx, among, insert_into, upsert, words
+from stannel.store.vault import Vault
+from stannel.store.watchers import forget_watchers, save_watchers, settle_wanted
 
 # A DAG whose next run nobody computed yet; schedulers look at it first.
 UNPLANNED = 0
@@ -109,6 +114,7 @@ _NEXT_VERSION = (
         is_broken=0,
         at_limit=0,
         next_run_after=UNPLANNED,
+        events_at=UNPLANNED,
     )
 )
 _SEEN_AGAIN = (
@@ -116,7 +122,11 @@ _SEEN_AGAIN = (
     .where(dag.c.dag_id == bindparam("wanted"))
     .values(fileloc=bindparam("file"), parsed_at=bindparam("now"), is_active=1, is_broken=0)
 )
-_REPLAN = update(dag).where(dag.c.dag_id == bindparam("wanted")).values(next_run_after=UNPLANNED, at_limit=0)
+_REPLAN = (
+    update(dag)
+    .where(dag.c.dag_id == bindparam("wanted"))
+    .values(next_run_after=UNPLANNED, at_limit=0, events_at=UNPLANNED)
+)
 # Runs under way follow the newest version of their DAG. They are locked in the order in which everybody locks runs,
 # and before their DAGs, so that no two transactions wait for each other.
 _under_way = (
@@ -135,7 +145,7 @@ _IDS = select(dag.c.dag_id)
 _PAUSE = (
     update(dag)
     .where(dag.c.dag_id == bindparam("wanted"))
-    .values(is_paused=bindparam("paused"), next_run_after=UNPLANNED, at_limit=0)
+    .values(is_paused=bindparam("paused"), next_run_after=UNPLANNED, at_limit=0, events_at=UNPLANNED)
 )
 _DUE = (
     select(*_DAG)
@@ -165,7 +175,16 @@ _SET_NEXT = (
     )
 )
 _AT_LIMIT = update(dag).where(dag.c.dag_id == bindparam("wanted")).values(at_limit=1)
-_BELOW_LIMIT = update(dag).where(dag.c.dag_id == bindparam("wanted"), dag.c.at_limit == 1).values(at_limit=0)
+_BELOW_LIMIT = (
+    update(dag)
+    .where(dag.c.dag_id == bindparam("wanted"), or_(dag.c.at_limit == 1, dag.c.events_held == 1))
+    .values(
+        at_limit=0,
+        events_held=0,
+        events_at=case((dag.c.events_held == 1, UNPLANNED), else_=dag.c.events_at),
+    )
+)
+_LOCKED = select(*_DAG).where(among(dag.c.dag_id, "ids")).order_by(dag.c.dag_id).with_for_update(skip_locked=True)
 _OTHERS = select(dag.c.dag_id, dag.c.fileloc).where(among(dag.c.dag_id, "ids"), dag.c.is_active == 1)
 
 
@@ -192,12 +211,19 @@ def hold_at_limit(tx: Tx, dag_id: str) -> None:
     tx.run(_AT_LIMIT, wanted=dag_id)
 
 
+def locked_dags(tx: Tx, dag_ids: Sequence[str]) -> list[DagStatus]:
+    """Those of these DAGs that nobody else has locked; they are locked now."""
+    return [_to_dag(row) for row in tx.all(_LOCKED, ids=list(dag_ids))]
+
+
 def pause_dag(tx: Tx, dag_id: str) -> None:
     """Stop creating and advancing runs of a DAG."""
     tx.run(_PAUSE, wanted=dag_id, paused=1)
+    settle_wanted(tx, meant_by(tx, [dag_id]))
 
 
 def release_limit(tx: Tx, dag_id: str) -> None:
+    """A run of the DAG has ended: what waited for that may be made now."""
     tx.run(_BELOW_LIMIT, wanted=dag_id)
 
 
@@ -210,8 +236,8 @@ def next_due(tx: Tx) -> int | None:
 class Dags:
     """The DAGs of all files, each at its newest version."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, vault: Vault) -> None:
+        self._database, self._vault = database, vault
         self._specs: OrderedDict[str, DagSpec] = OrderedDict()
 
     def save_file(self, file: ParsedFile, *, now: datetime, paused: bool = False) -> str | None:
@@ -230,10 +256,13 @@ class Dags:
             tx.run(_LOOK_AGAIN, ids=[spec.dag_id for spec in specs if _has_changed(spec, current[spec.dag_id])])
             for spec in specs:
                 _save_dag(tx, spec, current[spec.dag_id], file.path, moment, paused)
+                self._save_assets(tx, spec, current[spec.dag_id], moment)
             kept = {spec.dag_id for spec in specs}
-            for (dag_id,) in tx.all(_OF_FILE, file=file.path):
-                if dag_id not in kept:
-                    tx.run(_RETIRE if file.error is None else _BREAK, wanted=dag_id)
+            missing = [dag_id for (dag_id,) in tx.all(_OF_FILE, file=file.path) if dag_id not in kept]
+            if file.error is None:
+                _retire(tx, missing)
+            else:
+                tx.each(_BREAK, [{"wanted": dag_id} for dag_id in missing])
             tx.run(
                 _SAVE_FILE,
                 path=file.path,
@@ -251,8 +280,7 @@ class Dags:
         """Forget a deleted file; the ids of its DAGs, which are no longer scheduled."""
         with self._database.transaction() as tx:
             gone = [dag_id for (dag_id,) in tx.all(_OF_FILE, file=path)]
-            for dag_id in gone:
-                tx.run(_RETIRE, wanted=dag_id)
+            _retire(tx, gone)
             tx.run(_DELETE_FILE, file=path)
         return gone
 
@@ -294,7 +322,19 @@ class Dags:
         with self._database.transaction() as tx:
             tx.run(_LOOK_AGAIN, ids=[dag_id])
             tx.run(_PAUSE, wanted=dag_id, paused=int(paused))
+            settle_wanted(tx, meant_by(tx, [dag_id]))
             tx.wake(SCHEDULER)
+
+    def _save_assets(self, tx: Tx, spec: DagSpec, known: Row | None, moment: int) -> None:
+        """Watchers are kept apart from the DAG, so they are compared even if the DAG has not changed."""
+        if not has_assets(spec) and not _has_changed(spec, known):
+            return
+        before = set() if known is None else meant_by(tx, [spec.dag_id])
+        assets = save_references(tx, spec, moment)
+        save_watchers(tx, self._vault, spec.dag_id, spec.assets, assets, moment)
+        touched = before | meant_by(tx, [spec.dag_id]) | set(assets.values())
+        settle_activity(tx, touched)
+        settle_wanted(tx, touched)
 
     def _taken_elsewhere(self, tx: Tx, file: ParsedFile) -> dict[str, str]:
         ids = [spec.dag_id for spec in file.dags]
@@ -308,12 +348,30 @@ def _taken_error(taken: dict[str, str]) -> str | None:
     return f"The DAG id {clashes}; this file's DAG of that id is ignored. Give it another id."
 
 
+def _retire(tx: Tx, dag_ids: Sequence[str]) -> None:
+    """These DAGs are in no file any more. What they name is kept: if they come back, events have waited for them."""
+    if not dag_ids:
+        return
+    tx.each(_RETIRE, [{"wanted": dag_id} for dag_id in dag_ids])
+    forget_watchers(tx, dag_ids)
+    touched = meant_by(tx, dag_ids)
+    settle_activity(tx, touched)
+    settle_wanted(tx, touched)
+
+
+def _stored_text(spec: DagSpec) -> str:
+    """The DAG as it is kept: the arguments of its watchers are secret, and have a sealed place of their own."""
+    if any(one.watchers for one in spec.assets):
+        spec = msgspec.structs.replace(spec, assets=without_secrets(spec.assets))
+    return encode_dag(spec).decode()
+
+
 def _has_changed(spec: DagSpec, known: Row | None) -> bool:
-    return known is None or known[3] != encode_dag(spec).decode()
+    return known is None or known[3] != _stored_text(spec)
 
 
 def _save_dag(tx: Tx, spec: DagSpec, known: Row | None, path: str, moment: int, paused: bool) -> None:
-    text = encode_dag(spec).decode()
+    text = _stored_text(spec)
     if known is not None and known[3] == text:
         tx.run(_SEEN_AGAIN, wanted=spec.dag_id, file=path, now=moment)
         if not known[1] or known[2]:

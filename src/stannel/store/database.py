@@ -8,8 +8,9 @@ from sqlalchemy.engine import Dialect
 from stannel.store.signals import Listener
 from stannel.store.sql import Tx
 
-# Something changed that a scheduler should look at; an attempt waits for a worker.
-SCHEDULER, WORKER = "scheduler", "worker"
+# Something changed that a scheduler should look at; an attempt waits for a worker; a trigger was stored or is to be
+# stopped; a run ended.
+SCHEDULER, WORKER, TRIGGERER, RUN_ENDED = "scheduler", "worker", "triggerer", "run-ended"
 
 
 class Database(Protocol):

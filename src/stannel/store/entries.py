@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import bindparam, delete, select, update
 
 from stannel.errors import UnknownId, closest
 from stannel.store.database import Database
@@ -38,12 +38,25 @@ _SAVE_VARIABLE = upsert(variable, "key", "value", "description")
 _VARIABLES = select(variable.c.key, variable.c.value, variable.c.description).order_by(variable.c.key)
 _VARIABLE = _VARIABLES.where(variable.c.key == bindparam("wanted"))
 _DELETE_VARIABLE = delete(variable).where(variable.c.key == bindparam("wanted"))
+# A value that somebody stored meanwhile stays; it is newer than the one that was read.
+_RESEAL_VARIABLE = (
+    update(variable)
+    .where(variable.c.key == bindparam("wanted"), variable.c.value == bindparam("before"))
+    .values(value=bindparam("sealed"))
+)
 
 _FIELDS = ("conn_id", "conn_type", "host", "schema", "login", "password", "port", "extra", "description")
 _SAVE_CONNECTION = upsert(connection, *_FIELDS)
 _CONNECTIONS = select(*(connection.c[name] for name in _FIELDS)).order_by(connection.c.conn_id)
 _CONNECTION = _CONNECTIONS.where(connection.c.conn_id == bindparam("wanted"))
 _DELETE_CONNECTION = delete(connection).where(connection.c.conn_id == bindparam("wanted"))
+_SECRETS = ("password", "extra")
+_RESEAL_CONNECTION = {
+    name: update(connection)
+    .where(connection.c.conn_id == bindparam("wanted"), connection.c[name] == bindparam("before"))
+    .values({name: bindparam("sealed")})
+    for name in _SECRETS
+}
 
 
 class Variables:
@@ -83,6 +96,16 @@ class Variables:
         with self._database.transaction() as tx:
             return tx.run(_DELETE_VARIABLE, wanted=key) > 0
 
+    def reseal(self) -> int:
+        """Seal every value with the newest key; how many there are. One that cannot be opened is refused by name."""
+        with self._database.transaction() as tx:
+            rows = tx.all(_VARIABLES)
+            fresh = [
+                {"wanted": row[0], "before": row[1], "sealed": self._vault.seal(self._open(row).value)} for row in rows
+            ]
+            tx.each(_RESEAL_VARIABLE, fresh)
+        return len(rows)
+
     def _open(self, row: Row) -> StoredVariable:
         return StoredVariable(row[0], self._vault.open(row[1], f"the variable {row[0]!r}") or "", row[2])
 
@@ -121,6 +144,21 @@ class Connections:
         """False: there was no such connection."""
         with self._database.transaction() as tx:
             return tx.run(_DELETE_CONNECTION, wanted=conn_id) > 0
+
+    def reseal(self) -> int:
+        """Seal every password and extra with the newest key; of how many connections. See `Variables.reseal`."""
+        with self._database.transaction() as tx:
+            rows = tx.all(_CONNECTIONS)
+            for name in _SECRETS:
+                tx.each(_RESEAL_CONNECTION[name], [fresh for row in rows if (fresh := self._resealed(row, name))])
+        return len(rows)
+
+    def _resealed(self, row: Row, name: str) -> dict[str, Any] | None:
+        before = row[_FIELDS.index(name)]
+        if before is None:
+            return None
+        plain = self._vault.open(before, f"the connection {row[0]!r}")
+        return {"wanted": row[0], "before": before, "sealed": self._vault.seal(plain)}
 
     def _open(self, row: Row) -> StoredConnection:
         values = dict(zip(_FIELDS, row, strict=True))

@@ -12,8 +12,9 @@ from stannel.store.database import Database
 from stannel.store.pools import DEFAULT_POOL
 from stannel.store.schema import REVISIONS, metadata, pool
 from stannel.store.sql import Duty, Tx, insert_into
+from stannel.store.state_backend import state_keeping
 from stannel.store.store import Store, connect
-from stannel.store.vault import Vault, keys_for
+from stannel.store.vault import vault_for
 
 _HEAD = REVISIONS[-1]
 _STAMP = text("INSERT INTO alembic_version (version_num) VALUES (:version)")
@@ -39,7 +40,13 @@ def open_store(settings: Settings, *, upgrade: bool = False) -> Store:
     )
     try:
         prepare(database, default_slots=settings.core.default_pool_task_slot_count, upgrade=upgrade)
-        return Store(database, Vault(keys_for(settings.home, settings.core.fernet_key.reveal())))
+        return Store(
+            database,
+            vault_for(settings.home, settings.core.fernet_key.reveal()),
+            states=state_keeping(settings, database),
+            clears_state=settings.state_store.clear_on_success,
+            largest_state=settings.state_store.max_value_storage_bytes,
+        )
     except BaseException:
         database.close()
         raise

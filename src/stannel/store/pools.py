@@ -3,11 +3,11 @@
 import msgspec
 from sqlalchemy import bindparam, delete, func, select
 
-from stannel.model.states import HOLDS_SLOT
+from stannel.model.states import HOLDS_SLOT, TaskState
 from stannel.store.database import SCHEDULER, Database
 from stannel.store.schema import pool
 from stannel.store.schema import task_instance as ti
-from stannel.store.sql import Tx, upsert, words
+from stannel.store.sql import Tx, upsert, word, words
 
 DEFAULT_POOL = "default_pool"
 
@@ -28,12 +28,19 @@ _ALL = select(pool.c.name, pool.c.slots, pool.c.description, pool.c.include_defe
 _USED = (
     select(ti.c.pool, func.sum(ti.c.pool_slots)).where(ti.c.state.in_(words(sorted(HOLDS_SLOT)))).group_by(ti.c.pool)
 )
+_DEFERRED = (
+    select(ti.c.pool, func.sum(ti.c.pool_slots)).where(ti.c.state == word(TaskState.DEFERRED)).group_by(ti.c.pool)
+)
 
 
 def pools_in_use(tx: Tx) -> list[Pool]:
     """Every pool with the slots that queued and running tasks hold in it now."""
     used = {name: int(slots) for name, slots in tx.all(_USED)}
-    return [Pool(name, slots, text, bool(deferred), used.get(name, 0)) for name, slots, text, deferred in tx.all(_ALL)]
+    waiting = {name: int(slots) for name, slots in tx.all(_DEFERRED)}
+    return [
+        Pool(name, slots, text, bool(deferred), used.get(name, 0) + (waiting.get(name, 0) if deferred else 0))
+        for name, slots, text, deferred in tx.all(_ALL)
+    ]
 
 
 class Pools:

@@ -37,8 +37,13 @@ _LINE = {
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }
-# No state at all, or the server said that it was told to stop, crashed, or is still starting.
-_LOST_CONNECTION = (None, "57P01", "57P02", "57P03")
+# Whoever stands still in the middle of a transaction, frozen or on a machine that sleeps, must not hold others up for
+# ever with its locks: the server ends its session. A limit that the server or the address sets holds instead.
+_BOUND = "SELECT set_config('{0}', '{1}', false) WHERE current_setting('{0}') = '0'".format(
+    "idle_in_transaction_session_timeout", "15s"
+)
+# No state at all, or the server said that it was told to stop, crashed, is still starting, or ended a silent session.
+_LOST_CONNECTION = (None, "57P01", "57P02", "57P03", "25P03")
 
 
 def connection_string(url: str) -> str:
@@ -69,6 +74,7 @@ class PostgresDatabase:
             # Pauses between tries double until it gives up, and whoever asks next starts anew: back within seconds.
             reconnect_timeout=_CONNECT_SECONDS,
             kwargs={"application_name": f"stannel {os.getpid()}", "autocommit": True},
+            configure=_bounded,
             open=True,
         )
 
@@ -116,6 +122,10 @@ class PostgresDatabase:
         if isinstance(error, psycopg.errors.DiskFull):
             return DiskFull(address_without_password(self.address))
         return StoreUnavailable(self.address, str(error).strip().replace("\n", " "))
+
+
+def _bounded(connection: psycopg.Connection[Row]) -> None:
+    connection.execute(_BOUND)
 
 
 class NotifyListener:

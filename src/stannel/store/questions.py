@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, bindparam, func, select
 
 from stannel.model.ids import UNMAPPED
 from stannel.model.moments import to_micros
@@ -29,6 +29,7 @@ class Which(msgspec.Struct, frozen=True, kw_only=True):
     map_index: int | None = None
 
 
+_ENDED = select(dag_run.c.pk, dag_run.c.dag_id).where(dag_run.c.ended_at >= bindparam("since"))
 _SAVE_FIELDS = upsert(rendered_fields, "ti_pk", "fields")
 
 
@@ -92,6 +93,11 @@ class Questions:
                 name = task_id if index == UNMAPPED else f"{task_id}_{index}"
                 states.setdefault(run_id, {})[name] = None if state == "none" else state
         return states
+
+    def ended_runs(self, since: datetime) -> list[tuple[int, str]]:
+        """The number and the DAG of every run that ended since."""
+        with self._database.read() as tx:
+            return [(pk, dag_id) for pk, dag_id in tx.all(_ENDED, since=to_micros(since))]
 
     def save_rendered(self, ti_pk: int, fields: str) -> None:
         """Keep what the task's templates became, for people to look at."""

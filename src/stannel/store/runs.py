@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, delete, func, select, text, update
+from sqlalchemy import bindparam, case, delete, func, or_, select, text, update
 
 from stannel.errors import MoveRefused, RunExists, UnknownId, closest
 from stannel.model.dag import DagSpec
@@ -15,10 +15,11 @@ from stannel.model.run import Run, RunType
 from stannel.model.schedule import Interval
 from stannel.model.states import RUN_ENDS, TASK_ENDS, AttemptState, RunState, TaskState, origins
 from stannel.store.dags import release_limit
-from stannel.store.database import SCHEDULER, WORKER, Database
+from stannel.store.database import RUN_ENDED, SCHEDULER, WORKER, Database
 from stannel.store.schema import attempt, dag, dag_run
 from stannel.store.schema import task_instance as ti
 from stannel.store.sql import Duty, Row, Tx, insert_into, word, words
+from stannel.store.stopping import stop_waits_of_run
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,8 +130,17 @@ _unwatched = (
 )
 _SWEEP = update(dag_run).where(dag_run.c.pk.in_(select(_unwatched.c.pk))).values(dirty=1).returning(dag_run.c.pk)
 # The last run may have ended at the very moment a scheduler counted it.
-_held = select(dag.c.dag_id).where(dag.c.at_limit == 1).with_for_update(skip_locked=True, key_share=True).cte("held")
-_FORGET_LIMITS = update(dag).where(dag.c.dag_id.in_(select(_held.c.dag_id))).values(at_limit=0)
+_held = (
+    select(dag.c.dag_id)
+    .where(or_(dag.c.at_limit == 1, dag.c.events_held == 1))
+    .with_for_update(skip_locked=True, key_share=True)
+    .cte("held")
+)
+_FORGET_LIMITS = (
+    update(dag)
+    .where(dag.c.dag_id.in_(select(_held.c.dag_id)))
+    .values(at_limit=0, events_at=case((dag.c.events_held == 1, 0), else_=dag.c.events_at), events_held=0)
+)
 _END = (
     update(dag_run)
     .where(dag_run.c.pk == bindparam("run"), dag_run.c.state.in_(words([RunState.QUEUED, RunState.RUNNING])))
@@ -182,7 +192,7 @@ _UNFINISHED = words(sorted(set(TaskState) - TASK_ENDS))
 _STOP = (
     update(ti)
     .where(ti.c.run_pk == bindparam("run"), ti.c.state.in_(_UNFINISHED))
-    .values(state=TaskState.SKIPPED, ended_at=bindparam("now"), note=bindparam("why"))
+    .values(state=TaskState.SKIPPED, ended_at=bindparam("now"), note=bindparam("why"), event=None)
 )
 _STOP_ATTEMPTS = (
     update(attempt)
@@ -320,14 +330,15 @@ def end_run(tx: Tx, run: Run, state: RunState, *, now: int, why: str | None) -> 
     if not tx.run(_END, run=run.pk, end=state.value, now=now, why=why):
         return False
     release_limit(tx, run.dag_id)
-    tx.wake(SCHEDULER)
+    tx.wake(SCHEDULER, RUN_ENDED)
     return True
 
 
-def stop_instances(tx: Tx, run_pk: int, *, now: int, why: str) -> None:
+def stop_instances(tx: Tx, run_pk: int, *, now: int, why: str, by_person: bool = False) -> None:
     """Skip every task of the run that has not ended; workers are told to end the processes of those that run."""
     tx.run(_STOP, run=run_pk, now=now, why=why)
     tx.run(_STOP_ATTEMPTS, run=run_pk, now=now, why=why)
+    stop_waits_of_run(tx, run_pk, by_person=by_person)
     tx.wake(WORKER)
 
 
@@ -421,9 +432,10 @@ class Runs:
     def delete(self, run: Run) -> bool:
         """Delete a run with everything that belongs to it. False: it was gone already."""
         with self._database.transaction() as tx:
+            stop_waits_of_run(tx, run.pk, by_person=True)
             deleted = tx.run(_DELETE, run=run.pk) > 0
             release_limit(tx, run.dag_id)
-            tx.wake(SCHEDULER)
+            tx.wake(SCHEDULER, RUN_ENDED)
         return deleted
 
     def set_state(self, run: Run, state: RunState, *, now: datetime) -> None:
@@ -433,9 +445,10 @@ class Runs:
         moment = to_micros(now)
         with self._database.transaction() as tx:
             tx.run(_JUDGE, run=run.pk, end=state.value, now=moment)
-            stop_instances(tx, run.pk, now=moment, why=f"the run was marked {state} by a user")
+            why = f"the run was marked {state} by a user"
+            stop_instances(tx, run.pk, now=moment, why=why, by_person=True)
             release_limit(tx, run.dag_id)
-            tx.wake(SCHEDULER)
+            tx.wake(SCHEDULER, RUN_ENDED)
 
     def sweep(self) -> int:
         """Have schedulers look at every living run again: the net under lost wake-ups. How many were not looked at."""

@@ -128,6 +128,7 @@ class Duty(IntEnum):
     QUEUE_TASKS = 7306
     START_RUNS = 7307
     SAVE_FILE = 7308
+    CLAIM_STREAMS = 7309
 
 
 _ALONE = text("SELECT pg_advisory_xact_lock(:duty)")

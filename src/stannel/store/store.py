@@ -9,11 +9,14 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from stannel.errors import StoreUnavailable
+from stannel.store.assets import Assets
 from stannel.store.attempts import Attempts
 from stannel.store.callbacks import Callbacks
 from stannel.store.dags import Dags
 from stannel.store.database import Database
 from stannel.store.entries import Connections, Variables
+from stannel.store.event_queue import EventQueue
+from stannel.store.events import Events
 from stannel.store.leases import Leases
 from stannel.store.pools import Pools
 from stannel.store.questions import Questions
@@ -21,27 +24,47 @@ from stannel.store.runs import Runs
 from stannel.store.signals import Listener
 from stannel.store.sql import Tx
 from stannel.store.sqlite import SqliteDatabase
+from stannel.store.state_stores import StateKeeping, StateStores
 from stannel.store.tasks import Tasks
+from stannel.store.triggers import Triggers
 from stannel.store.upkeep import Upkeep
 from stannel.store.vault import Vault
+from stannel.store.watchers import Watchers
 from stannel.store.xcoms import XComs
 
 
 class Store:
     """What is remembered, and the only way to it."""
 
-    def __init__(self, database: Database, vault: Vault) -> None:
+    def __init__(
+        self,
+        database: Database,
+        vault: Vault,
+        *,
+        states: StateKeeping | None = None,
+        clears_state: bool = False,
+        largest_state: int = 0,
+    ) -> None:
         self.database = database
-        self.dags = Dags(database)
+        self.dags = Dags(database, vault)
         self.runs = Runs(database)
-        self.tasks = Tasks(database, self.dags)
-        self.attempts = Attempts(database, self.dags)
+        self.tasks = Tasks(database, self.dags, clears_state=clears_state)
+        self.attempts = Attempts(database, self.dags, vault, clears_state=clears_state)
+        self.triggers = Triggers(database, self.dags, vault, clears_state=clears_state)
         self.xcoms = XComs(database)
+        # What the database keeps, and whoever keeps state: the same, unless a backend is configured.
+        self.state_stores = StateStores(database)
+        self.states: StateKeeping = states or self.state_stores
+        self.largest_state = largest_state
         self.questions = Questions(database)
         self.pools = Pools(database)
         self.callbacks = Callbacks(database)
         self.variables = Variables(database, vault)
         self.connections = Connections(database, vault)
+        self.assets = Assets(database)
+        self.events = Events(database)
+        self.event_queue = EventQueue(database)
+        self.watchers = Watchers(database, vault)
         self.leases = Leases(database)
         self.upkeep = Upkeep(database)
 

@@ -19,6 +19,8 @@ from stannel.store.runs import NEW_INSTANCE, instance_row, mark_dirty, reopen_ru
 from stannel.store.schema import attempt, dag, dag_run, pool
 from stannel.store.schema import task_instance as ti
 from stannel.store.sql import Row, Tx, among, insert_into, word, words
+from stannel.store.state_stores import forget_successes
+from stannel.store.stopping import kill_waits
 
 S = TaskState
 
@@ -86,6 +88,18 @@ _USAGE = (
     .where(ti.c.state.in_(words(sorted(HOLDS_SLOT))))
     .group_by(ti.c.dag_id, ti.c.run_pk, ti.c.task_id, ti.c.pool)
 )
+# Deferred instances hold a slot only where a pool says so; they always count as instances of their task.
+_DEFERRED_IN_POOLS = (
+    select(ti.c.pool, func.sum(ti.c.pool_slots))
+    .where(ti.c.state == word(S.DEFERRED), ti.c.pool.in_(select(pool.c.name).where(pool.c.include_deferred == 1)))
+    .group_by(ti.c.pool)
+)
+_ANY_SUCH_POOL = select(pool.c.name).where(pool.c.include_deferred == 1).limit(1)
+_DEFERRED_OF_DAGS = (
+    select(ti.c.dag_id, ti.c.run_pk, ti.c.task_id, func.count())
+    .where(ti.c.state == word(S.DEFERRED), among(ti.c.dag_id, "dags"))
+    .group_by(ti.c.dag_id, ti.c.run_pk, ti.c.task_id)
+)
 _POOL_SLOTS = select(pool.c.name, pool.c.slots)
 _QUEUE = (
     update(ti)
@@ -116,6 +130,7 @@ _CLEAR = (
         reschedules=0,
         next_method=None,
         next_kwargs=None,
+        event=None,
         note=None,
     )
     .returning(ti.c.pk, ti.c.task_id, ti.c.try_number)
@@ -125,6 +140,7 @@ _JUDGE = (
     update(ti)
     .where(among(ti.c.pk, "pks"), ti.c.run_pk == bindparam("run"), among(ti.c.state, "before"))
     .values(state=bindparam("end"), ended_at=bindparam("now"), note="set by a user")
+    .returning(ti.c.pk)
 )
 _CANCEL = (
     update(attempt)
@@ -235,6 +251,18 @@ def slots_in_use(tx: Tx) -> list[Usage]:
     return [Usage(*row) for row in tx.all(_USAGE)]
 
 
+def slots_held_deferred(tx: Tx) -> dict[str, int]:
+    """Slots that deferred instances hold in the pools that count them."""
+    if tx.one(_ANY_SUCH_POOL) is None:
+        return {}
+    return {name: int(slots) for name, slots in tx.all(_DEFERRED_IN_POOLS)}
+
+
+def deferred_instances(tx: Tx, dag_ids: Sequence[str]) -> list[tuple[str, int, str, int]]:
+    """DAG, run, task and how many of its instances are deferred, in these DAGs."""
+    return [(row[0], row[1], row[2], row[3]) for row in tx.all(_DEFERRED_OF_DAGS, dags=list(dag_ids))]
+
+
 def pool_slots(tx: Tx) -> dict[str, int]:
     """The size of every pool; fewer than zero means no limit."""
     return dict(tx.all(_POOL_SLOTS))
@@ -283,8 +311,8 @@ def next_retry(tx: Tx) -> int | None:
 class Tasks:
     """Task instances, as people and schedulers see them."""
 
-    def __init__(self, database: Database, dags: Dags) -> None:
-        self._database, self._dags = database, dags
+    def __init__(self, database: Database, dags: Dags, *, clears_state: bool = False) -> None:
+        self._database, self._dags, self._clears_state = database, dags, clears_state
 
     def of_run(self, run: Run) -> list[TaskInstance]:
         """The instances of a run with all details, in the order they were made."""
@@ -302,6 +330,7 @@ class Tasks:
             tries = [{"instance": pk, "tries": tried + retries.get(task_id, 0)} for pk, task_id, tried in cleared]
             tx.each(_MORE_TRIES, tries)
             tx.run(_CANCEL, run=run.pk, pks=list(pks), now=moment, why="the task was cleared")
+            kill_waits(tx, [row[0] for row in cleared])
             reopen_run(tx, run.pk, moment)
             tx.wake(SCHEDULER, WORKER)
         return len(cleared)
@@ -313,11 +342,14 @@ class Tasks:
         moment, before = to_micros(now), [one.value for one in origins(state)]
         with self._database.transaction() as tx:
             mark_dirty(tx, [run.pk])
-            changed = tx.run(_JUDGE, run=run.pk, pks=list(pks), before=before, end=state.value, now=moment)
+            changed = tx.all(_JUDGE, run=run.pk, pks=list(pks), before=before, end=state.value, now=moment)
             why = f"a user set the task to {state}"
             tx.run(_CANCEL, run=run.pk, pks=list(pks), now=moment, why=why)
+            kill_waits(tx, [row[0] for row in changed])
+            if self._clears_state:
+                forget_successes(tx, [row[0] for row in changed])
             tx.wake(SCHEDULER, WORKER)
-        return changed
+        return len(changed)
 
 
 def to_instance(row: Row) -> TaskInstance:

@@ -7,13 +7,15 @@ from sqlalchemy import and_, bindparam, delete, exists, func, not_, or_, select
 
 from stannel.model.moments import to_micros
 from stannel.model.run import RunType
-from stannel.model.states import RUN_ENDS, TASK_ENDS, AttemptState, RunState, TaskState
+from stannel.model.states import RUN_ENDS, TASK_ENDS, AttemptState, RunState, TaskState, TriggerState
 from stannel.store.database import Database
-from stannel.store.schema import attempt, dag_run, xcom
+from stannel.store.schema import asset_event, attempt, dag_run, event_queue, run_event, trigger, xcom
 from stannel.store.schema import task_instance as ti
 from stannel.store.sql import word, words
 
 _LIVING_ATTEMPT = words([AttemptState.QUEUED, AttemptState.RUNNING])
+
+_LIVING_TASK = (TaskState.QUEUED, TaskState.RUNNING, TaskState.SCHEDULED, TaskState.DEFERRED)
 
 _known_runs = [state.value for state in RunState]
 _known_tasks = [state.value for state in TaskState]
@@ -26,6 +28,12 @@ _successes = (
     .having(func.count() > 1)
 )
 
+_has_trigger = exists().where(
+    trigger.c.ti_pk == ti.c.pk,
+    trigger.c.attempt_id == ti.c.attempt_id,
+    trigger.c.state == word(TriggerState.WAITING),
+)
+
 # Each row a statement finds is a contradiction; the name says which.
 _CONTRADICTIONS = {
     "a run is in a state nobody knows": select(dag_run.c.pk).where(dag_run.c.state.not_in(_known_runs)),
@@ -35,7 +43,7 @@ _CONTRADICTIONS = {
         .join(dag_run, dag_run.c.pk == ti.c.run_pk)
         .where(
             dag_run.c.state.in_([str(state) for state in sorted(RUN_ENDS)]),
-            ti.c.state.in_([str(TaskState.QUEUED), str(TaskState.RUNNING), str(TaskState.SCHEDULED)]),
+            ti.c.state.in_([str(one) for one in _LIVING_TASK]),
         )
     ),
     "a run has ended but has no end date": select(dag_run.c.pk).where(
@@ -62,6 +70,32 @@ _CONTRADICTIONS = {
     "an attempt belongs to no task instance": select(attempt.c.attempt_id).where(
         not_(exists().where(ti.c.pk == attempt.c.ti_pk))
     ),
+    "a task is deferred but waits for no trigger": select(ti.c.pk).where(
+        ti.c.state == word(TaskState.DEFERRED), not_(_has_trigger)
+    ),
+    "a trigger waits, but its task does not": select(trigger.c.pk).where(
+        trigger.c.state == word(TriggerState.WAITING),
+        trigger.c.digest.is_(None),
+        not_(
+            exists().where(
+                ti.c.pk == trigger.c.ti_pk,
+                ti.c.attempt_id == trigger.c.attempt_id,
+                ti.c.state == word(TaskState.DEFERRED),
+            )
+        ),
+    ),
+    "two triggers wait for the same task": (
+        select(trigger.c.ti_pk)
+        .where(trigger.c.state == word(TriggerState.WAITING), trigger.c.digest.is_(None))
+        .group_by(trigger.c.ti_pk)
+        .having(func.count() > 1)
+    ),
+    "watchers of one stream have different owners": (
+        select(trigger.c.stream_key)
+        .where(trigger.c.stream_key.is_not(None), trigger.c.owner.is_not(None))
+        .group_by(trigger.c.stream_key, trigger.c.queue)
+        .having(func.count(trigger.c.owner.distinct()) > 1)
+    ),
     "an XCom belongs to no run": select(xcom.c.run_pk).where(not_(exists().where(dag_run.c.pk == xcom.c.run_pk))),
 }
 
@@ -75,6 +109,18 @@ _ENDED = and_(
 _OLD_RUNS = select(func.count()).select_from(dag_run).where(_ENDED)
 _DELETE_OLD = delete(dag_run).where(
     dag_run.c.pk.in_(select(dag_run.c.pk).where(_ENDED).order_by(dag_run.c.pk).limit(bindparam("most")))
+)
+
+
+# Past, waiting for nobody, and consumed by no run that is still there.
+_FORGOTTEN = and_(
+    asset_event.c.stored_at < bindparam("before"),
+    ~exists().where(event_queue.c.event_pk == asset_event.c.pk),
+    ~exists().where(run_event.c.event_pk == asset_event.c.pk, run_event.c.run_pk.is_not(None)),
+)
+_OLD_EVENTS = select(func.count()).select_from(asset_event).where(_FORGOTTEN)
+_DELETE_EVENTS = delete(asset_event).where(
+    asset_event.c.pk.in_(select(asset_event.c.pk).where(_FORGOTTEN).order_by(asset_event.c.pk).limit(bindparam("most")))
 )
 
 
@@ -107,3 +153,14 @@ class Upkeep:
         """Delete some runs that ended before that moment, with all that belongs to them. 0: none is left."""
         with self._database.transaction() as tx:
             return tx.run(_DELETE_OLD, before=to_micros(before), most=most)
+
+    def old_events(self, before: datetime) -> int:
+        """How many asset events were stored before that moment, wait for nobody, and belong to no run."""
+        with self._database.read() as tx:
+            row = tx.one(_OLD_EVENTS, before=to_micros(before))
+        return int(row[0]) if row else 0
+
+    def delete_old_events(self, before: datetime, most: int = 500) -> int:
+        """Delete some of these events. 0: none is left."""
+        with self._database.transaction() as tx:
+            return tx.run(_DELETE_EVENTS, before=to_micros(before), most=most)

@@ -63,6 +63,11 @@ def forget_xcoms(tx: Tx, run_pk: int, task_id: str, map_index: int) -> None:
     tx.run(_FORGET, run=run_pk, task=task_id, index=map_index)
 
 
+def save_xcoms(tx: Tx, rows: list[dict[str, Any]]) -> None:
+    """Store values, each over what was there before."""
+    tx.each(_PUT, rows)
+
+
 def mapped_lengths(tx: Tx, run_pk: int) -> dict[tuple[str, str], int]:
     """How many instances each value of this run would give a task mapped over it."""
     found = (*tx.all(_LENGTHS, run=run_pk), *tx.all(_SERIES_LENGTHS, run=run_pk))
@@ -83,7 +88,7 @@ class XComs:
     def put(self, rows: list[dict[str, Any]]) -> None:
         """Store values, each over what was there before."""
         with self._database.transaction() as tx:
-            tx.each(_PUT, rows)
+            save_xcoms(tx, rows)
 
     def get(self, run_pk: int, task_id: str, map_index: int, key: str) -> str | None:
         """The JSON text. None: no such value."""

@@ -133,8 +133,9 @@ class Supervision:
         )
         self._comm.send(greeting)
         process.watch(self._introduce, self._exited)
-        if self._attempt.execution_timeout is not None:
-            self._after(self._attempt.execution_timeout + self._limits.timeout_slack, self._timed_out)
+        left = self._attempt.seconds_left(_now())
+        if left is not None:
+            self._after(left + self._limits.timeout_slack, self._timed_out)
         if self._halt is not None:
             self._terminate()
 

@@ -7,6 +7,7 @@ import msgspec
 
 from stannel.model.run import Attempt, Outcome
 from stannel.model.states import TaskState as State
+from stannel.model.trigger import Deferral
 from stannel.protocol.requests import (
     AwaitInputTask,
     DeferTask,
@@ -17,6 +18,7 @@ from stannel.protocol.requests import (
     Terminal,
 )
 from stannel.supervisor.exits import Exit
+from stannel.supervisor.outlets import emitted_by
 
 _LONGEST_REASON = 2000
 _ENDS = {"failed": State.FAILED, "skipped": State.SKIPPED, "removed": State.REMOVED}
@@ -54,6 +56,7 @@ def by_message(attempt: Attempt, message: Terminal, now: datetime) -> Outcome:
                 state=State.SUCCESS,
                 end_date=_ended(attempt, message.end_date, now),
                 rendered_map_index=message.rendered_map_index,
+                outlets=emitted_by(message),
             )
         case TaskState(state=state):
             return Outcome(
@@ -75,7 +78,12 @@ def by_message(attempt: Attempt, message: Terminal, now: datetime) -> Outcome:
                 state=State.UP_FOR_RESCHEDULE, end_date=_ended(attempt, message.end_date, now), retry_at=moment
             )
         case DeferTask():
-            return Outcome(state=State.DEFERRED, end_date=now, rendered_map_index=message.rendered_map_index)
+            return Outcome(
+                state=State.DEFERRED,
+                end_date=now,
+                rendered_map_index=message.rendered_map_index,
+                deferral=_deferral(message),
+            )
         case AwaitInputTask():
             reason = "it asks for a person's input, which is not offered yet"
             return Outcome(
@@ -83,6 +91,19 @@ def by_message(attempt: Attempt, message: Terminal, now: datetime) -> Outcome:
             )
         case _:
             assert_never(message)
+
+
+def _deferral(message: DeferTask) -> Deferral:
+    timeout = message.trigger_timeout
+    return Deferral(
+        classpath=message.classpath,
+        kwargs=message.trigger_kwargs or {},
+        # The wire has no word for "nowhere": an empty name says that the trigger ends the task.
+        method=message.next_method or None,
+        next_kwargs=message.next_kwargs or {},
+        timeout=None if timeout is None else timeout.total_seconds(),
+        queue=message.queue,
+    )
 
 
 def _failure(attempt: Attempt) -> State:

@@ -30,5 +30,10 @@ def for_authors(environ: Mapping[str, str], settings: Settings) -> dict[str, str
         "STANNEL__LOGGING__LOGGING_LEVEL": settings.logging.logging_level,
         "STANNEL__LOGGING__NAMESPACE_LEVELS": settings.logging.namespace_levels,
         "STANNEL__WORKERS__FRAME_LIMIT": str(settings.workers.frame_limit),
+        "STANNEL__WORKERS__STATE_STORE_BACKEND": settings.workers.state_store_backend,
+        "STANNEL__STATE_STORE__DEFAULT_RETENTION_DAYS": str(settings.state_store.default_retention_days),
+        "STANNEL__STATE_STORE__MAX_VALUE_STORAGE_BYTES": str(settings.state_store.max_value_storage_bytes),
         "STANNEL__SENSORS__DEFAULT_TIMEOUT": str(settings.sensors.default_timeout),
+        "STANNEL__OPERATORS__DEFAULT_DEFERRABLE": str(settings.operators.default_deferrable).lower(),
+        "STANNEL__TRIGGERER__QUEUES_ENABLED": str(settings.triggerer.queues_enabled).lower(),
     }

@@ -6,16 +6,25 @@ import os
 import signal
 import threading
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def become_subreaper() -> bool:
     """Become the parent of every orphan among one's descendants. False: this system does not offer it."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> bool:
+    """Be killed when the thread that started this process is gone. False: this system does not offer it."""
+    return _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> bool:
     try:
         prctl = ctypes.CDLL(None, use_errno=True).prctl
     except (OSError, AttributeError):
         return False
-    return bool(prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    return bool(prctl(option, value, 0, 0, 0) == 0)
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:

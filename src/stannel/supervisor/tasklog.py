@@ -8,13 +8,12 @@ import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from stannel.model.ids import UNMAPPED
 from stannel.model.masking import SecretMask
-from stannel.model.run import Attempt
 from stannel.supervisor.loglines import Record, plain_record, record_from
 
 _log = logging.getLogger(__name__)
@@ -28,12 +27,46 @@ _encode = msgspec.json.Encoder(enc_hook=repr).encode
 _reported_folders: set[str] = set()
 
 
-def log_path(base: Path, attempt: Attempt) -> Path:
-    """Where the attempt's log stands: `dag_id=D/run_id=R/task_id=T[.map_index=M].attempt=N.log` under `base`."""
+class Try(Protocol):
+    """One try of a task instance: all its attempts, and the triggers it waits for, share a log."""
+
+    @property
+    def dag_id(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def task_id(self) -> str: ...
+    @property
+    def map_index(self) -> int: ...
+    @property
+    def try_number(self) -> int: ...
+
+
+def log_path(base: Path, attempt: Try) -> Path:
+    """Where the attempt's log stands: `dag_id=D/run_id=R/task_id=T[.map_index=M].attempt=N.log` under `base`.
+
+    A trigger writes into the log of the attempt that waits for it.
+    """
     # One folder per run: a folder per task would cost every short task more than its log.
     index = "" if attempt.map_index == UNMAPPED else f".map_index={attempt.map_index}"
     dag_id, run_id, task_id = (_as_file_name(name) for name in (attempt.dag_id, attempt.run_id, attempt.task_id))
     return base / f"dag_id={dag_id}/run_id={run_id}/task_id={task_id}{index}.attempt={attempt.try_number}.log"
+
+
+def watcher_log_path(base: Path, asset: str, watcher: str) -> Path:
+    """Where a watcher of an asset has its log."""
+    return base / f"watchers/asset={_as_file_name(asset)}/watcher={_as_file_name(watcher)}.log"
+
+
+def append_note(path: Path, logger: str, event: str, level: str = "info", **fields: Any) -> None:
+    """Add one line to a task's log from outside its supervisor. What cannot be written is dropped."""
+    line = as_json({**plain_record(_now(), level, logger, event), **fields})
+    with contextlib.suppress(OSError):
+        file = open_log(path)
+        try:
+            os.write(file, line + b"\n")
+        finally:
+            os.close(file)
 
 
 class TaskLog:
@@ -107,7 +140,7 @@ class TaskLog:
             record = {
                 key: value if key in _OWN_FIELDS else self._mask.redact(value, key) for key, value in record.items()
             }
-        line = _as_json(record)
+        line = as_json(record)
         self._waiting.append(line)
         self._waiting_bytes += len(line)
         if self._waiting_bytes > _FLUSH_BYTES:
@@ -121,7 +154,7 @@ class TaskLog:
 
     def _write(self, data: bytes) -> None:
         if self._file is None:
-            self._file = _open(self.path)
+            self._file = open_log(self.path)
         start = os.lseek(self._file, 0, os.SEEK_END)
         try:
             written = 0
@@ -140,7 +173,8 @@ class TaskLog:
             _log.error("The log %s cannot be written (%s); tasks go on, their lines are dropped.", self.path, error)
 
 
-def _as_json(record: Record) -> bytes:
+def as_json(record: Record) -> bytes:
+    """The record as a line of the log, whatever is in it."""
     try:
         return _encode(record)
     except (ValueError, TypeError, OverflowError, RecursionError):
@@ -148,7 +182,8 @@ def _as_json(record: Record) -> bytes:
         return _encode({key: str(value).encode("utf-8", "replace").decode() for key, value in record.items()})
 
 
-def _open(path: Path) -> int:
+def open_log(path: Path) -> int:
+    """A descriptor that appends to the log; its folder is made if it is missing."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o644)

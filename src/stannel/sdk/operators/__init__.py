@@ -2,12 +2,14 @@
 
 from stannel.sdk.operators.bash import BashOperator
 from stannel.sdk.operators.empty import EmptyOperator
+from stannel.sdk.operators.postgres_job import PostgresJobOperator
 from stannel.sdk.operators.python import (
     BaseBranchOperator,
     BranchPythonOperator,
     PythonOperator,
     ShortCircuitOperator,
 )
+from stannel.sdk.operators.subprocess_job import SubprocessJobOperator
 from stannel.sdk.operators.trigger_dagrun import TriggerDagRunOperator
 
 __all__ = [
@@ -15,7 +17,9 @@ __all__ = [
     "BashOperator",
     "BranchPythonOperator",
     "EmptyOperator",
+    "PostgresJobOperator",
     "PythonOperator",
     "ShortCircuitOperator",
+    "SubprocessJobOperator",
     "TriggerDagRunOperator",
 ]

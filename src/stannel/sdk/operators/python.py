@@ -5,8 +5,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from stannel.model.trigger import FAIL_METHOD
+from stannel.sdk.deferral import EXECUTION_TIMEOUT, tell_failure
 from stannel.sdk.exceptions import DownstreamTasksSkipped
 from stannel.sdk.operator import BaseOperator, SkipMixin
+from stannel.sdk.replay import HISTORY, Replay, Step, answered
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -50,7 +53,37 @@ def determine_kwargs(
     return {name: value for name, value in wanted.items() if name not in used} | dict(kwargs)
 
 
-class PythonOperator(BaseOperator):
+class FunctionOperator(BaseOperator):
+    """Calls a function that may wait: it ends there, and is called again from its beginning when the wait is over."""
+
+    python_callable: Callable[..., Any]
+    op_args: Collection[Any]
+    op_kwargs: Mapping[str, Any]
+    _history: Sequence[Step] = ()
+
+    def execute_callable(self, context: Any) -> Any:
+        """Call the function; given arguments win over the context's."""
+        kwargs = determine_kwargs(self.python_callable, self.op_args, self.op_kwargs, context)
+        history, self._history = self._history, ()
+        return Replay(history).call(self.python_callable, tuple(self.op_args), kwargs)
+
+    def replay_callable(self, context: Any, history: Sequence[Any], event: Any = None) -> Any:
+        """Go on after a wait that the event has ended."""
+        self._history = answered(history, event=event)
+        return self.execute(context)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
+        kwargs = next_kwargs or {}
+        error = kwargs.get("error")
+        if next_method != FAIL_METHOD or HISTORY not in kwargs or error == EXECUTION_TIMEOUT:
+            return super().resume_execution(next_method, next_kwargs, context)
+        # The function may want to handle it, so it is raised where the function waited.
+        tell_failure(self.log, kwargs)
+        self._history = answered(kwargs[HISTORY], error=str(error))
+        return self.execute(context)
+
+
+class PythonOperator(FunctionOperator):
     """Calls `python_callable` with `op_args`, `op_kwargs` and what it asks for from the context."""
 
     template_fields: Sequence[str] = ("templates_dict", "op_args", "op_kwargs")
@@ -84,11 +117,6 @@ class PythonOperator(BaseOperator):
             context["templates_dict"] = self.templates_dict
         # An async function gives a coroutine here; the runner awaits it.
         return self.execute_callable(context)
-
-    def execute_callable(self, context: Any) -> Any:
-        """Call the function; given arguments win over the context's."""
-        kwargs = determine_kwargs(self.python_callable, self.op_args, self.op_kwargs, context)
-        return self.python_callable(*self.op_args, **kwargs)
 
 
 class _Deciding(SkipMixin):

@@ -4,13 +4,14 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 from stannel.model.ids import run_id_for
 from stannel.model.run import RunType
 from stannel.model.states import RunState
 from stannel.protocol.requests import GetDag, GetDagRunState, TriggerDagRun
 from stannel.sdk import comms, timezone
+from stannel.sdk.deferral import built_in, is_deferrable_by_default
 from stannel.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
@@ -21,7 +22,6 @@ from stannel.sdk.exceptions import (
 )
 from stannel.sdk.notset import NOTSET, is_arg_set
 from stannel.sdk.operator import BaseOperator
-from stannel.sdk.sensors.base import refuse_deferral
 
 # Where the id of the run that was started is left.
 XCOM_RUN_ID = "trigger_run_id"
@@ -35,6 +35,7 @@ class TriggerDagRunOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("trigger_dag_id", "trigger_run_id", "logical_date", "conf", "note")
     ui_color = "#ffefeb"
+    trigger_module: ClassVar[str] = "external_task"
 
     def __init__(
         self,
@@ -51,11 +52,11 @@ class TriggerDagRunOperator(BaseOperator):
         skip_when_already_exists: bool = False,
         fail_when_dag_is_paused: bool = False,
         note: str | None = None,
-        deferrable: bool = False,
+        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        refuse_deferral(self, deferrable, "wait_for_completion=True waits in the task itself")
+        self.deferrable = is_deferrable_by_default() if deferrable is None else deferrable
         self.trigger_dag_id, self.trigger_run_id, self.conf = trigger_dag_id, trigger_run_id, conf
         self.logical_date, self.note = logical_date, note
         self.reset_dag_run, self.wait_for_completion = reset_dag_run, wait_for_completion
@@ -75,8 +76,25 @@ class TriggerDagRunOperator(BaseOperator):
             raise AirflowFailException(f"The DAG {self.trigger_dag_id!r} is paused, so its run would not start.")
         self._start(run_id, moment)
         context["ti"].xcom_push(key=XCOM_RUN_ID, value=run_id)
-        if self.wait_for_completion:
-            self._wait_for(run_id)
+        if not self.wait_for_completion:
+            return
+        if self.deferrable:
+            self._defer_until_over(run_id)
+        self._wait_for(run_id)
+
+    def _defer_until_over(self, run_id: str) -> NoReturn:
+        trigger = built_in("external_task", "DagStateTrigger")(
+            dag_id=self.trigger_dag_id,
+            states=[*sorted(self.allowed_states), *sorted(self.failed_states)],
+            run_ids=[run_id],
+            poll_interval=self.poke_interval,
+        )
+        self.defer(trigger=trigger, method_name="execute_complete", kwargs={"run_id": run_id})
+
+    def execute_complete(self, context: Any, run_id: str, event: Any = None) -> None:
+        """The run is over, or was and has been cleared since: then it is waited for once more."""
+        if not self._is_over(run_id):
+            self._defer_until_over(run_id)
 
     def _moment(self) -> datetime | None:
         if not is_arg_set(self.logical_date):
@@ -109,15 +127,16 @@ class TriggerDagRunOperator(BaseOperator):
         self.log.info("Started the run %s of %s", run_id, self.trigger_dag_id)
 
     def _wait_for(self, run_id: str) -> None:
-        while True:
-            state = RunState(self._ask(GetDagRunState(self.trigger_dag_id, run_id)).state)
-            if state in self.failed_states:
-                raise AirflowException(f"The run {run_id!r} of {self.trigger_dag_id!r} is {state}.")
-            if state in self.allowed_states:
-                self.log.info("The run %s is %s", run_id, state)
-                return
-            self.log.info("The run %s is %s; looking again in %g s", run_id, state, self.poke_interval)
+        while not self._is_over(run_id):
+            self.log.info("Looking again in %g s", self.poke_interval)
             time.sleep(self.poke_interval)
+
+    def _is_over(self, run_id: str) -> bool:
+        state = RunState(self._ask(GetDagRunState(self.trigger_dag_id, run_id)).state)
+        if state in self.failed_states:
+            raise AirflowException(f"The run {run_id!r} of {self.trigger_dag_id!r} is {state}.")
+        self.log.info("The run %s is %s", run_id, state)
+        return state in self.allowed_states
 
     def _ask(self, request: GetDag | GetDagRunState | TriggerDagRun) -> Any:
         try:
