@@ -255,9 +255,8 @@ class NatsProducer(SharedStreamProducer):
         """Whoever reads next need not wait until the messages' time is over."""
         if not self._connection.is_connected or self._subscription is None:
             return
-        # First, or what is given back would come here again.
-        await self._subscription.unsubscribe()
-        await self._connection.flush()
+        # First, or what is given back would come here again. What is on its way still arrives.
+        await self._subscription.drain()
         while not self._arrived.empty():
             message = self._arrived.get_nowait()
             if message.reply:
